@@ -1,0 +1,1 @@
+//! The workloads of YCSB, their generators, and the runner that measures them.

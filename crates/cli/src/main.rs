@@ -1,0 +1,2 @@
+//! The `cuesta` command.
+fn main() {}

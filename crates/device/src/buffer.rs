@@ -1,0 +1,72 @@
+//! Memory whose address and length suit direct I/O. The alignment is in the type, so that no caller can forget it.
+
+#![expect(
+    unsafe_code,
+    reason = "the standard library has no safe way to ask for an alignment of a byte buffer"
+)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Address, offset and length unit of direct I/O, in bytes.
+pub const ALIGNMENT: usize = 4096;
+
+/// A zeroed buffer whose address and length are multiples of [`ALIGNMENT`].
+pub struct AlignedBuf {
+    pointer: NonNull<u8>,
+    len: usize,
+}
+
+impl AlignedBuf {
+    /// At least `bytes` zeros, rounded up to [`ALIGNMENT`]; one unit when `bytes` is 0.
+    pub fn zeroed(bytes: usize) -> Self {
+        let len = bytes.max(1).next_multiple_of(ALIGNMENT);
+        let layout = Self::layout(len);
+        // SAFETY: the layout's size is at least ALIGNMENT, so it is not zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(pointer) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        Self { pointer, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        let Ok(layout) = Layout::from_size_align(len, ALIGNMENT) else {
+            panic!("a buffer of {len} bytes is larger than the address space")
+        };
+        layout
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is dropped once.
+        unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.len)) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len` bytes at `pointer` are allocated, initialised (zeroed) and owned by self.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` excludes any other reference.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+// SAFETY: the buffer is plain memory owned by one value; nothing in it belongs to a thread.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared references give only shared access to plain bytes.
+unsafe impl Sync for AlignedBuf {}

@@ -1,0 +1,133 @@
+//! Bytes on media.
+//!
+//! A [`Device`] is the bytes of one open file, read and written at positions; a [`Directory`] is the names under one
+//! tier's path. Both say what is durable when a call returns, and nothing else is. Implementations: buffered files,
+//! direct I/O, and a simulated device that keeps synced and unsynced bytes apart and can be cut or made to fail at
+//! any operation. The meter wraps any device and counts its bytes by tier and cause.
+
+pub mod buffer;
+
+pub use buffer::{ALIGNMENT, AlignedBuf};
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+/// How the bytes of a file are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Through the operating system's page cache; any offset and length.
+    Buffered,
+    /// Past the page cache: offsets, lengths and memory addresses are multiples of [`ALIGNMENT`]. A file system
+    /// that cannot do direct I/O falls back to buffered access; [`Device::geometry`] says which it is.
+    Direct,
+}
+
+/// What the medium under a file asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Reads and writes past the page cache.
+    pub direct: bool,
+    /// Largest aligned write, in bytes, that a power cut cannot tear.
+    pub atomic_write_bytes: u32,
+}
+
+/// A read in a batch: an owned, aligned buffer and where to fill it from.
+#[derive(Debug)]
+pub struct ReadRequest {
+    /// Filled whole.
+    pub buffer: AlignedBuf,
+    /// Position in the file, in bytes.
+    pub offset: u64,
+}
+
+/// The bytes of one open file.
+///
+/// All calls take `&self` and may run at once. A call that returns an error may have done any part of its work.
+pub trait Device: Send + Sync + Debug {
+    /// Fills `buffer` from `offset`; short reads are continued.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before the buffer is full; else what the medium says.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`, growing the file where needed. Nothing is durable before [`Device::sync`].
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// When it returns `Ok`, every write and length change that had returned before the call was made is durable.
+    /// After an error the state of those writes is unknown and another `sync` proves nothing: never retry it.
+    /// The file's name is not covered, see [`Directory::sync`].
+    fn sync(&self) -> io::Result<()>;
+
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// True for a file of no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts or grows (with zeros) to `len` bytes. Durable after [`Device::sync`].
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// What the medium asks for.
+    fn geometry(&self) -> Geometry;
+
+    /// Carries out a batch of reads and hands the buffers back in order. The default does them one after another;
+    /// a device that can keep several in flight does.
+    fn read_batch(&self, requests: Vec<ReadRequest>) -> Vec<io::Result<AlignedBuf>> {
+        let one = |mut request: ReadRequest| {
+            self.read_at(&mut request.buffer, request.offset)?;
+            Ok(request.buffer)
+        };
+        requests.into_iter().map(one).collect()
+    }
+}
+
+/// A file of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// The file's name, without a path.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// Held while a process has a tier open; dropped, another may open it.
+pub trait Lock: Send + Sync + Debug {}
+
+/// The names under one tier's path; flat, no folders inside.
+pub trait Directory: Send + Sync + Debug {
+    /// Makes a new, empty file. The name is durable after [`Directory::sync`].
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the name is taken; else what the medium says.
+    fn create(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>>;
+
+    /// Opens a file that exists, for reading and writing.
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>>;
+
+    /// Removes a name. Open devices of it stay readable. Durable after [`Directory::sync`].
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Renames, replacing `to` if it exists. Durable after [`Directory::sync`].
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// All files, by name.
+    fn list(&self) -> io::Result<Vec<Listed>>;
+
+    /// Makes all creations, removals and renames that returned before the call durable. Never retry after an error.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Takes the sole right to use this directory, against other processes and against this one.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it is taken.
+    fn lock(&self) -> io::Result<Box<dyn Lock>>;
+
+    /// Bytes that the medium could still take, as far as it knows.
+    fn free_bytes(&self) -> io::Result<u64>;
+
+    /// Where this is, for people: a path, or a name in simulation.
+    fn place(&self) -> String;
+}

@@ -1,0 +1,204 @@
+//! Keys and their order.
+//!
+//! Below the public API a key is the keyspace's id (u32, big-endian) followed by the user's bytes, compared bytewise;
+//! so a keyspace is a contiguous range of one store-wide order. Versions of a key are ordered newest first by their
+//! [`Trailer`]. Key and trailer are compared one after the other, never as one run of bytes: a key that is a prefix
+//! of another would otherwise be ordered by its trailer's bytes.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// Longest user key, in bytes. The empty key is a key.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+/// Longest value, in bytes; an eighth of the memory number if that is less.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes that the keyspace's id takes before a user key.
+pub(crate) const KEYSPACE_BYTES: usize = 4;
+
+/// A keyspace's number; never reused in the life of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KeyspaceId(pub(crate) u32);
+
+impl KeyspaceId {
+    /// The keyspace that every store has.
+    pub(crate) const DEFAULT: Self = Self(0);
+
+    /// The keyspace of a key with its prefix; `None` for a key too short to have one.
+    pub(crate) fn of(key: &[u8]) -> Option<Self> {
+        key.first_chunk::<KEYSPACE_BYTES>().map(|id| Self(u32::from_be_bytes(*id)))
+    }
+
+    /// `user_key` with this keyspace's prefix, appended to `out`.
+    pub(crate) fn prefix_to(self, out: &mut Vec<u8>, user_key: &[u8]) {
+        out.reserve(KEYSPACE_BYTES + user_key.len());
+        out.extend_from_slice(&self.0.to_be_bytes());
+        out.extend_from_slice(user_key);
+    }
+
+    /// `user_key` with this keyspace's prefix.
+    pub(crate) fn key(self, user_key: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.prefix_to(&mut out, user_key);
+        out
+    }
+}
+
+/// A place in the store-wide order of writes: 56 bits, from 1; 0 is before every write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct Seq(pub(crate) u64);
+
+impl Seq {
+    /// The largest number that fits a trailer.
+    pub(crate) const MAX: Self = Self((1 << 56) - 1);
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// What an entry does to its key. The numbers are part of every format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The key has no value from here on: a tombstone.
+    Delete = 1,
+    /// The key has this value.
+    Put = 2,
+    /// Reserved: an operand for a merge operator.
+    Merge = 3,
+    /// Reserved: deletes a range of keys.
+    RangeDelete = 4,
+    /// Reserved: the value lies elsewhere and this is its handle.
+    ValueHandle = 5,
+    /// Reserved: a value with a time after which it is gone.
+    PutExpiring = 6,
+}
+
+impl Kind {
+    /// The kind of a stored number; `None` for one this version does not write or read.
+    pub(crate) fn from_stored(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Delete),
+            2 => Some(Self::Put),
+            _ => None,
+        }
+    }
+}
+
+/// Sequence number and kind of an entry in one word: number << 8 | kind. Larger is newer, and newer sorts first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Trailer(pub(crate) u64);
+
+impl Trailer {
+    /// Sorts before every version of its key.
+    pub(crate) const FIRST: Self = Self(u64::MAX);
+    /// Sorts after every version of its key.
+    pub(crate) const LAST: Self = Self(0);
+
+    pub(crate) fn new(seq: Seq, kind: Kind) -> Self {
+        debug_assert!(seq <= Seq::MAX);
+        Self(seq.0 << 8 | kind as u64)
+    }
+
+    /// Where a read at `seq` begins: before every version of the key that it may see, after every newer one.
+    pub(crate) fn read_at(seq: Seq) -> Self {
+        Self(seq.0 << 8 | 0xff)
+    }
+
+    pub(crate) fn seq(self) -> Seq {
+        Seq(self.0 >> 8)
+    }
+
+    /// `None` when the kind is not one this version knows; decoders refuse such entries.
+    pub(crate) fn kind(self) -> Option<Kind> {
+        Kind::from_stored((self.0 & 0xff) as u8)
+    }
+}
+
+impl fmt::Debug for Trailer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind() {
+            Some(kind) => write!(f, "#{} {kind:?}", self.seq().0),
+            None => write!(f, "#{} kind {}", self.seq().0, self.0 & 0xff),
+        }
+    }
+}
+
+/// One version of one key, borrowed from wherever it lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    /// With the keyspace's prefix.
+    pub(crate) key: &'a [u8],
+    pub(crate) trailer: Trailer,
+    pub(crate) value: &'a [u8],
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} = {}", self.key.escape_ascii(), self.trailer, self.value.escape_ascii())
+    }
+}
+
+/// The order of every container: key bytewise, then newest first.
+pub(crate) fn compare(a: (&[u8], Trailer), b: (&[u8], Trailer)) -> Ordering {
+    a.0.cmp(b.0).then_with(|| b.1.0.cmp(&a.1.0))
+}
+
+/// Moves over the entries of one container, or of several merged, in [`compare`]'s order.
+///
+/// A cursor is on an entry or past either end; a new one is past the end. Every move may fail; after a failure the
+/// cursor is past the end and its caller must not go on as if the end had been reached.
+pub(crate) trait Cursor {
+    /// To the first entry at or after (`key`, `trailer`).
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> crate::Result<()>;
+    /// To the last entry before (`key`, `trailer`).
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> crate::Result<()>;
+    /// To the first entry.
+    fn first(&mut self) -> crate::Result<()>;
+    /// To the last entry.
+    fn last(&mut self) -> crate::Result<()>;
+    /// To the following entry; must be on one.
+    fn next(&mut self) -> crate::Result<()>;
+    /// To the preceding entry; must be on one.
+    fn prev(&mut self) -> crate::Result<()>;
+    /// The entry the cursor is on; `None` past either end.
+    fn entry(&self) -> Option<Entry<'_>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_sorts_before_its_extensions_whatever_their_trailers() {
+        let old = Trailer::new(Seq(1), Kind::Put);
+        let new = Trailer::new(Seq(9), Kind::Delete);
+        assert_eq!(compare((b"a", old), (b"a\xff", new)), Ordering::Less);
+        assert_eq!(compare((b"a", new), (b"a\0", old)), Ordering::Less);
+    }
+
+    #[test]
+    fn newer_versions_of_a_key_sort_first() {
+        let old = Trailer::new(Seq(1), Kind::Put);
+        let new = Trailer::new(Seq(2), Kind::Delete);
+        assert_eq!(compare((b"k", new), (b"k", old)), Ordering::Less);
+        assert_eq!(compare((b"k", Trailer::FIRST), (b"k", new)), Ordering::Less);
+        assert_eq!(compare((b"k", Trailer::LAST), (b"k", old)), Ordering::Greater);
+    }
+
+    #[test]
+    fn a_read_begins_at_its_own_number() {
+        let at = Trailer::read_at(Seq(5));
+        assert_eq!(compare((b"k", at), (b"k", Trailer::new(Seq(5), Kind::Put))), Ordering::Less);
+        assert_eq!(compare((b"k", at), (b"k", Trailer::new(Seq(6), Kind::Delete))), Ordering::Greater);
+    }
+
+    #[test]
+    fn keyspaces_are_contiguous_ranges() {
+        assert!(KeyspaceId(1).key(&[0xff; 9]) < KeyspaceId(2).key(b""));
+        assert_eq!(KeyspaceId::of(&KeyspaceId(7).key(b"x")), Some(KeyspaceId(7)));
+        assert_eq!(KeyspaceId::of(b"abc"), None);
+    }
+}

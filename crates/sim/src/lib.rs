@@ -1,0 +1,1 @@
+//! Whole stores run from one seed, cut and faulted, against a model.
