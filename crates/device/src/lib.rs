@@ -3,11 +3,15 @@
 //! A [`Device`] is the bytes of one open file, read and written at positions; a [`Directory`] is the names under one
 //! tier's path. Both say what is durable when a call returns, and nothing else is. Implementations: buffered files,
 //! direct I/O, and a simulated device that keeps synced and unsynced bytes apart and can be cut or made to fail at
-//! any operation. The meter wraps any device and counts its bytes by tier and cause.
+//! any operation. The [`Meter`] wraps any device and counts its bytes by tier and cause.
 
-pub mod buffer;
+mod buffer;
+mod file;
+mod meter;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use file::FileDirectory;
+pub use meter::{Cause, Count, Counters, Meter};
 
 use std::fmt::Debug;
 use std::io;

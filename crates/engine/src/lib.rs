@@ -1,8 +1,58 @@
 //! Cuesta: a persistent key-value store for machines with a small fast tier and a big cheap one.
+//!
+//! Open a [`Db`] with [`Options`], put and get bytes, write [`Batch`]es that are all or nothing, scan ranges both
+//! ways, look back through [`Snapshot`]s, keep separate sets of keys in [`Keyspace`]s. Calls block; handles are
+//! `Send + Sync`. What an acknowledgement means is a choice: [`Durability`].
+//!
+//! ```
+//! # let dir = std::env::temp_dir().join(format!("cuesta-lib-{}", std::process::id()));
+//! use cuesta::{Batch, Db, Options, Range};
+//!
+//! let db = Db::open(&Options::at(&dir))?;
+//! let mut batch = Batch::new();
+//! batch.put(b"a", b"1").put(b"b", b"2").delete(b"c");
+//! db.write(batch)?;
+//!
+//! let before = db.snapshot()?;
+//! db.put(b"a", b"3")?;
+//! assert_eq!(before.get(b"a")?.as_deref(), Some(&b"1"[..]));
+//!
+//! let keys: Result<Vec<_>, _> = db.scan(Range::all())?.rev().map(|pair| pair.map(|(key, _)| key)).collect();
+//! assert_eq!(keys?, [b"b", b"a"]);
+//! # drop(before);
+//! # db.close()?;
+//! # std::fs::remove_dir_all(dir).unwrap();
+//! # Ok::<(), cuesta::Error>(())
+//! ```
+//!
+//! Linux only. The formats are of version 1 and may change before 0.1.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("Cuesta runs on Linux only");
+
+mod compaction;
+mod db;
+mod engine;
 mod error;
+mod files;
 mod format;
 mod key;
+mod log;
+mod memtable;
+mod merge;
+mod options;
+mod policy;
+mod table;
+mod tier;
+mod value;
+mod version;
 
+pub use db::{Batch, Cursor, Db, Keyspace, Range, Scan, Snapshot};
+pub use engine::open::World;
+pub use engine::stats::{CacheStats, LevelStats, MemoryStats, OperationCounts, Stats, StoreState, TierStats};
 pub use error::{Error, ErrorKind, Result};
+pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use options::{Create, Durability, Options, Profile, TierOptions};
+pub use table::Compression;
+pub use value::Value;

@@ -5,6 +5,7 @@
 
 use super::checksum::Place;
 use super::coding::{Decode, Malformed, Reader};
+use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
 /// Bytes of the header at the front of every log, manifest and table file.
@@ -110,7 +111,7 @@ pub(crate) enum BadHeader {
 }
 
 /// Reads a header: store and file as it names them itself.
-pub(crate) fn decode_header(bytes: &[u8]) -> Result<(StoreId, FileId), BadHeader> {
+pub(crate) fn decode_header(bytes: &[u8]) -> std::result::Result<(StoreId, FileId), BadHeader> {
     let malformed = |message: String| BadHeader::Malformed(Malformed(message));
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Err(malformed(format!("a header of {HEADER_BYTES} bytes expected, found {}", bytes.len())));
@@ -130,6 +131,24 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<(StoreId, FileId), BadHeader
         return Err(malformed("the header's checksum does not match".to_owned()));
     }
     Ok((store, file))
+}
+
+/// Checks a file's header: that it is of this store, and is the file its name says.
+pub(crate) fn check_header(bytes: &[u8], store: StoreId, file: FileId) -> Result<()> {
+    match decode_header(bytes) {
+        Ok(found) if found == (store, file) => Ok(()),
+        Ok((other, _)) if other != store => Err(Error::corrupt(
+            file.to_string(),
+            0,
+            format!("belongs to store {other}, not to store {store}"),
+        )),
+        Ok((_, other)) => Err(Error::corrupt(file.to_string(), 0, format!("is a copy of {other}"))),
+        Err(BadHeader::Version(version)) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("{file} is of format {version}; this version reads format {FORMAT_VERSION}"),
+        )),
+        Err(BadHeader::Malformed(malformed)) => Err(Error::corrupt(file.to_string(), 0, malformed)),
+    }
 }
 
 fn fields(header: &[u8; HEADER_BYTES]) -> Decode<(u32, u8, u32, u128, u64)> {

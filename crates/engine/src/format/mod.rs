@@ -10,3 +10,6 @@ pub(crate) mod file;
 pub(crate) use checksum::Place;
 pub(crate) use coding::{Decode, Malformed, Reader};
 pub(crate) use file::{FileId, FileKind, StoreId};
+pub(crate) mod record;
+pub(crate) mod window;
+pub(crate) use record::Position;

@@ -1,0 +1,258 @@
+//! Files of the operating system: buffered, or by direct I/O.
+//!
+//! Every call is one system call through libc (more only where the kernel returns short or interrupts), so models and
+//! fault injectors that are preloaded see it. No state is shared between calls; no lock is taken.
+
+use crate::{ALIGNMENT, Access, Device, Directory, Geometry, Listed, Lock};
+use rustix::fs::OFlags;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The lock file of a directory; not among the names it lists.
+const LOCK_NAME: &str = "LOCK";
+/// What every drive in use keeps whole in a power cut: its logical block.
+const ATOMIC_WRITE_BYTES: u32 = 512;
+
+/// A directory of the operating system.
+#[derive(Debug)]
+pub struct FileDirectory {
+    path: PathBuf,
+    handle: File,
+}
+
+impl FileDirectory {
+    /// Opens a directory, made first if it is missing (mode 0700, parents too).
+    ///
+    /// # Errors
+    /// What the operating system says: no permission, a file of that name, a read-only medium.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        if !path.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+            // The new name must outlive a power cut like the files that will be under it.
+            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        Ok(Self { handle: File::open(path)?, path: path.to_owned() })
+    }
+
+    /// Opens a directory that exists.
+    ///
+    /// # Errors
+    /// `NotFound`, and what the operating system says.
+    pub fn open_existing(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        Ok(Self { handle: File::open(path)?, path: path.to_owned() })
+    }
+
+    fn file(&self, name: &str) -> io::Result<PathBuf> {
+        match name.is_empty() || name.contains('/') || name == "." || name == ".." {
+            true => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not a file name"))),
+            false => Ok(self.path.join(name)),
+        }
+    }
+
+    fn open_file(&self, name: &str, access: Access, create: bool) -> io::Result<Arc<dyn Device>> {
+        let path = self.file(name)?;
+        let open = |flags: OFlags| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(create).mode(0o600);
+            options.custom_flags((flags | OFlags::NOFOLLOW).bits() as i32).open(&path)
+        };
+        if access == Access::Direct {
+            match open(OFlags::DIRECT) {
+                Ok(file) => return Ok(Arc::new(OpenFile { file, direct: true })),
+                // A file system without direct I/O refuses the flag, some only after they made the file.
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
+                    if create && path.exists() {
+                        std::fs::remove_file(&path)?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Arc::new(OpenFile { file: open(OFlags::empty())?, direct: false }))
+    }
+}
+
+impl Directory for FileDirectory {
+    fn create(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
+        self.open_file(name, access, true)
+    }
+
+    fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
+        self.open_file(name, access, false)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.file(name)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.file(from)?, self.file(to)?)
+    }
+
+    fn list(&self) -> io::Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let metadata = match entry.metadata() {
+                // Removed by another thread since the directory was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
+            if metadata.is_file() && name != LOCK_NAME {
+                listed.push(Listed { name, bytes: metadata.len() });
+            }
+        }
+        listed.sort();
+        Ok(listed)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn Lock>> {
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.path.join(LOCK_NAME))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(FileLock { _file: file })),
+            Err(TryLockError::WouldBlock) => {
+                Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use", self.path.display())))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(&self.handle)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Held by the open file; the operating system lets go of it when the process ends, however it ends.
+#[derive(Debug)]
+struct FileLock {
+    _file: File,
+}
+
+impl Lock for FileLock {}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    direct: bool,
+}
+
+impl OpenFile {
+    /// The kernel would refuse an unaligned call too, but without saying why, and not on every file system.
+    fn check(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let aligned = bytes.len().is_multiple_of(ALIGNMENT)
+            && offset.is_multiple_of(ALIGNMENT as u64)
+            && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
+        match !self.direct || aligned {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("direct I/O of {} bytes at {offset} is not aligned to {ALIGNMENT}", bytes.len()),
+            )),
+        }
+    }
+}
+
+impl Device for OpenFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.check(buffer, offset)?;
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check(bytes, offset)?;
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// By `fdatasync`, which writes the length too wherever reading the data back depends on it.
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { direct: self.direct, atomic_write_bytes: ATOMIC_WRITE_BYTES }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AlignedBuf;
+
+    #[test]
+    fn what_is_written_is_read_by_either_access() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = FileDirectory::open(dir.path().join("a/b")).unwrap();
+        let mut page = AlignedBuf::zeroed(ALIGNMENT);
+        page.fill(7);
+        directory.create("x", Access::Direct).unwrap().write_at(&page, 4096).unwrap();
+        let mut bytes = [1; 10];
+        let file = directory.open("x", Access::Buffered).unwrap();
+        file.read_at(&mut bytes, 4090).unwrap();
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 7, 7, 7, 7]);
+        assert_eq!(file.read_at(&mut bytes, 8190).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(directory.list().unwrap(), [Listed { name: "x".to_owned(), bytes: 8192 }]);
+    }
+
+    #[test]
+    fn an_unaligned_direct_call_is_refused() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let directory = FileDirectory::open(dir.path()).unwrap();
+        let file = directory.create("x", Access::Direct).unwrap();
+        if file.geometry().direct {
+            let error = file.write_at(&[0; 100], 0).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn a_second_lock_is_refused_until_the_first_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = FileDirectory::open(dir.path()).unwrap();
+        let lock = directory.lock().unwrap();
+        assert_eq!(directory.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        directory.lock().unwrap();
+        assert!(directory.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn names_stay_inside_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = FileDirectory::open(dir.path()).unwrap();
+        for name in ["", "..", "a/b", "../x"] {
+            assert_eq!(directory.remove(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which entries of a sorted input stay.
+//!
+//! Between two neighbouring numbers that readers hold, only the newest version of a key can be seen; the others go.
+//! A tombstone that every reader can see goes when nothing older of its key can lie below the output. Entries of
+//! dropped keyspaces go. An entry that the input has twice comes out once.
+
+use crate::key::{KeyspaceId, Kind, Seq, Trailer};
+use std::collections::BTreeSet;
+
+/// Walks along a sorted input and decides entry by entry.
+#[derive(Debug)]
+pub(crate) struct Retain {
+    /// Numbers that are read at, ascending; the last is the present one.
+    boundaries: Vec<Seq>,
+    dead: BTreeSet<u32>,
+    /// Nothing older than the input lies below the output.
+    bottom: bool,
+    key: Option<Vec<u8>>,
+    key_is_dead: bool,
+    /// Of the present key: the lowest boundary that a version was kept for, as an index; versions that no lower
+    /// boundary sees are shadowed.
+    served: usize,
+    last: Option<Trailer>,
+}
+
+impl Retain {
+    pub(crate) fn new(boundaries: Vec<Seq>, dead: BTreeSet<u32>, bottom: bool) -> Self {
+        debug_assert!(boundaries.is_sorted() && !boundaries.is_empty());
+        Self { boundaries, dead, bottom, key: None, key_is_dead: false, served: usize::MAX, last: None }
+    }
+
+    /// Whether `key` is another than that of the entry before.
+    pub(crate) fn is_new_key(&self, key: &[u8]) -> bool {
+        self.key.as_deref() != Some(key)
+    }
+
+    /// Whether the next entry of the input stays.
+    pub(crate) fn keeps(&mut self, key: &[u8], trailer: Trailer) -> bool {
+        if self.is_new_key(key) {
+            let held = self.key.get_or_insert_default();
+            held.clear();
+            held.extend_from_slice(key);
+            self.key_is_dead = KeyspaceId::of(key).is_some_and(|id| self.dead.contains(&id.0));
+            self.served = usize::MAX;
+            self.last = None;
+        }
+        if self.last.replace(trailer) == Some(trailer) || self.key_is_dead {
+            return false;
+        }
+        // The lowest boundary that can see this version. One past the end: newer than what any reader reads at yet;
+        // such versions all stay, since `visible` may come to stand between any two of them.
+        let sees = self.boundaries.partition_point(|boundary| *boundary < trailer.seq());
+        if sees < self.boundaries.len() {
+            if self.served <= sees {
+                return false;
+            }
+            self.served = sees;
+        }
+        // At boundary 0 every reader sees the tombstone, and nothing for it to hide is left.
+        !(self.bottom && sees == 0 && trailer.kind() == Some(Kind::Delete))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stays of `input` ("a5 a-3": key a, put number 5, then tombstone number 3).
+    fn kept(boundaries: &[u64], bottom: bool, input: &str) -> String {
+        let boundaries = boundaries.iter().map(|b| Seq(*b)).collect();
+        let mut retain = Retain::new(boundaries, BTreeSet::from([9]), bottom);
+        let stays = |word: &&str| {
+            let (key, rest) = word.split_at(1);
+            let keyspace = if key == "z" { KeyspaceId(9) } else { KeyspaceId(0) };
+            let (kind, seq) = match rest.strip_prefix('-') {
+                Some(seq) => (Kind::Delete, seq),
+                None => (Kind::Put, rest),
+            };
+            retain.keeps(&keyspace.key(key.as_bytes()), Trailer::new(Seq(seq.parse().unwrap()), kind))
+        };
+        input.split(' ').filter(stays).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_the_newest_version_stays_without_snapshots() {
+        assert_eq!(kept(&[100], false, "a5 a3 a1 b2"), "a5 b2");
+    }
+
+    #[test]
+    fn a_snapshot_keeps_what_it_sees() {
+        assert_eq!(kept(&[3, 100], false, "a5 a4 a3 a1 b2"), "a5 a3 b2");
+        assert_eq!(kept(&[2, 4, 100], false, "a5 a4 a3 a2 a1"), "a5 a4 a2");
+    }
+
+    #[test]
+    fn a_tombstone_goes_only_at_the_bottom_and_when_all_see_it() {
+        assert_eq!(kept(&[100], false, "a-5 a3"), "a-5");
+        assert_eq!(kept(&[100], true, "a-5 a3"), "");
+        assert_eq!(kept(&[3, 100], true, "a-5 a3"), "a-5 a3");
+        assert_eq!(kept(&[3, 100], true, "a-5 a-2"), "a-5");
+    }
+
+    #[test]
+    fn what_is_newer_than_every_reader_stays_whole() {
+        assert_eq!(kept(&[3], true, "a-6 a5 a3 a2"), "a-6 a5 a3");
+    }
+
+    #[test]
+    fn doubles_and_dead_keyspaces_go() {
+        assert_eq!(kept(&[100], false, "a5 a5 z7 z6"), "a5");
+    }
+}

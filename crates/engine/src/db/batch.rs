@@ -1,0 +1,115 @@
+//! Writes that happen together.
+
+use super::{Keyspace, check_key};
+use crate::engine::Engine;
+use crate::engine::write::Encoded;
+use crate::error::{Error, Result};
+use crate::key::{KeyspaceId, Kind};
+use crate::log::put_entry;
+use crate::options::Durability;
+use crate::version::KeyspaceState;
+use std::sync::Arc;
+
+/// Puts and deletes to be written with [`crate::Db::write`]: all of them or none. Of two writes to one key the later
+/// counts.
+///
+/// Entries are encoded as they are added, in the form of the log: one copy, no allocation per entry.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    payload: Vec<u8>,
+    entries: u32,
+    largest_value: usize,
+    keyspaces: Vec<Arc<KeyspaceState>>,
+    /// What was wrong with the first entry that was refused; told when the batch is written.
+    refused: Option<Error>,
+}
+
+impl Batch {
+    /// No writes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives `key` a value.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.add(Kind::Put, KeyspaceId::DEFAULT, key.as_ref(), value.as_ref())
+    }
+
+    /// Takes a key's value away.
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.add(Kind::Delete, KeyspaceId::DEFAULT, key.as_ref(), &[])
+    }
+
+    /// Gives `key` of a keyspace a value.
+    pub fn put_in(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut Self {
+        self.join(keyspace).add(Kind::Put, keyspace.id(), key.as_ref(), value.as_ref())
+    }
+
+    /// Takes the value of a keyspace's key away.
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
+        self.join(keyspace).add(Kind::Delete, keyspace.id(), key.as_ref(), &[])
+    }
+
+    /// How many writes.
+    pub fn len(&self) -> usize {
+        self.entries as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Bytes of keys and values, encoded.
+    pub fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn join(&mut self, keyspace: &Keyspace) -> &mut Self {
+        if keyspace.id() != KeyspaceId::DEFAULT
+            && !self.keyspaces.iter().any(|state| state.id == keyspace.id())
+        {
+            self.keyspaces.push(keyspace.state().clone());
+        }
+        self
+    }
+
+    fn add(&mut self, kind: Kind, keyspace: KeyspaceId, key: &[u8], value: &[u8]) -> &mut Self {
+        if let Err(error) = check_key(key) {
+            self.refused.get_or_insert(error);
+            return self;
+        }
+        self.largest_value = self.largest_value.max(value.len());
+        put_entry(&mut self.payload, kind, keyspace, key, value);
+        self.entries += 1;
+        self
+    }
+
+    pub(super) fn commit(self, engine: &Engine, durability: Durability) -> Result<u64> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
+        let options = &engine.options;
+        let limit = options.value_bytes_max();
+        if self.largest_value as u64 > limit {
+            let n = self.largest_value;
+            let why = format!("a value has at most {limit} bytes with this memory number; this one has {n}");
+            return Err(Error::invalid(why));
+        }
+        let limit = options.batch_bytes_max();
+        if self.payload.len() as u64 > limit {
+            let n = self.payload.len();
+            let why = format!("a batch has at most {limit} bytes with this memory number; this one has {n}");
+            return Err(Error::invalid(why));
+        }
+        let encoded = Encoded { payload: &self.payload, entries: self.entries, keyspaces: &self.keyspaces };
+        let last = engine.write(encoded, durability)?;
+        engine.operations.wrote(self.payload.len() as u64);
+        Ok(last.0)
+    }
+}

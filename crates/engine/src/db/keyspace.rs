@@ -1,0 +1,126 @@
+//! A named key space of its own.
+
+use super::{Batch, Cursor, Range, Scan, check_key};
+use crate::engine::Engine;
+use crate::engine::iterate::{Hold, Walk};
+use crate::error::Result;
+use crate::key::{KeyspaceId, Seq};
+use crate::value::Value;
+use crate::version::KeyspaceState;
+use std::sync::Arc;
+
+/// A handle to a keyspace. Cheap to clone. Once the keyspace is dropped, every call answers `NotFound`.
+#[derive(Clone, Debug)]
+pub struct Keyspace {
+    engine: Arc<Engine>,
+    state: Arc<KeyspaceState>,
+}
+
+impl Keyspace {
+    pub(super) fn new(engine: Arc<Engine>, state: Arc<KeyspaceState>) -> Self {
+        Self { engine, state }
+    }
+
+    pub(super) fn id(&self) -> KeyspaceId {
+        self.state.id
+    }
+
+    pub(super) fn state(&self) -> &Arc<KeyspaceState> {
+        &self.state
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// As [`crate::Db::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_at(key.as_ref(), None)
+    }
+
+    pub(super) fn get_at(&self, key: &[u8], at: Option<Seq>) -> Result<Option<Value>> {
+        self.state.check()?;
+        check_key(key)?;
+        // Keys of the usual size are put together on the stack: a get that hits the cache allocates nothing.
+        let mut short = [0u8; 128];
+        let id = self.state.id.0.to_be_bytes();
+        let len = id.len() + key.len();
+        match short.get_mut(..len) {
+            Some(whole) => {
+                whole[..id.len()].copy_from_slice(&id);
+                whole[id.len()..].copy_from_slice(key);
+                self.engine.get(whole, at)
+            }
+            None => self.engine.get(&self.state.id.key(key), at),
+        }
+    }
+
+    /// As [`crate::Db::get_many`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        self.get_many_at(keys, None)
+    }
+
+    pub(super) fn get_many_at<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        at: Option<Seq>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.state.check()?;
+        keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
+        let keys: Vec<_> = keys.iter().map(|key| self.state.id.key(key.as_ref())).collect();
+        self.engine.get_many(&keys, at)
+    }
+
+    /// As [`crate::Db::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<u64> {
+        let mut batch = Batch::new();
+        batch.put_in(self, key, value);
+        batch.commit(&self.engine, self.engine.options.durability)
+    }
+
+    /// As [`crate::Db::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<u64> {
+        let mut batch = Batch::new();
+        batch.delete_in(self, key);
+        batch.commit(&self.engine, self.engine.options.durability)
+    }
+
+    /// As [`crate::Db::scan`].
+    pub fn scan<'a>(&self, range: impl Into<Range<'a>>) -> Result<Scan> {
+        self.scan_at(range.into(), None)
+    }
+
+    pub(super) fn scan_at(&self, range: Range<'_>, hold: Option<Arc<Hold>>) -> Result<Scan> {
+        self.state.check()?;
+        self.engine.check_open()?;
+        self.engine.operations.scanned();
+        let hold = hold.unwrap_or_else(|| Hold::new(&self.engine));
+        Ok(Scan::new(hold, range.in_keyspace(self.state.id), range.limit()))
+    }
+
+    /// As [`crate::Db::cursor`].
+    pub fn cursor<'a>(&self, range: impl Into<Range<'a>>) -> Result<Cursor> {
+        self.cursor_at(range.into(), None)
+    }
+
+    pub(super) fn cursor_at(&self, range: Range<'_>, hold: Option<Arc<Hold>>) -> Result<Cursor> {
+        self.state.check()?;
+        self.engine.check_open()?;
+        self.engine.operations.scanned();
+        let hold = hold.unwrap_or_else(|| Hold::new(&self.engine));
+        Ok(Cursor::new(Walk::new(hold, range.in_keyspace(self.state.id)), self.state.id))
+    }
+
+    /// As [`crate::Db::approximate_len`].
+    pub fn approximate_len<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
+        self.state.check()?;
+        self.engine.approximate(&range.into().in_keyspace(self.state.id)).map(|(entries, _)| entries)
+    }
+
+    /// As [`crate::Db::approximate_bytes`].
+    pub fn approximate_bytes<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
+        self.state.check()?;
+        self.engine.approximate(&range.into().in_keyspace(self.state.id)).map(|(_, bytes)| bytes)
+    }
+}

@@ -1,0 +1,456 @@
+//! The workers: flush sealed memtables, carry out compaction plans, remove dead files, keep interval syncs.
+//!
+//! A worker asks [`Engine::next_job`] for work, under one short lock; a flush goes before any merge, and only one
+//! runs at a time, oldest memtable first, so runs come to level 0 in order. Plans that run are part of the next
+//! plan's view. A job that finds no room is put off until room returns (looked for a few times a second); one that
+//! fails otherwise is tried anew a few times; then the store closes for writes.
+
+use super::{Engine, iterate};
+use crate::compaction::{OutputOptions, Retain, write_tables};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FileId, FileKind};
+use crate::memtable::MemCursor;
+use crate::merge::Merge;
+use crate::options::Durability;
+use crate::policy::{Plan, RunningPlan, View, leveled};
+use crate::version::edit::AddedTable;
+use crate::version::{Edit, TableHandle, TableMeta};
+use cuesta_device::Cause;
+use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
+use iterate::{RunCursor, Source};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A job that failed for another reason than room is tried this often.
+const TRIES_MAX: u32 = 4;
+/// How long a worker sleeps when nothing wakes it.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long to wait before a job that failed is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// Read-ahead of merges, in bytes.
+const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
+/// A log file that is kept to be filled again.
+const RETIRED_MAX: usize = 1;
+
+/// A log whose entries are all in tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetiredLog {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    flushing: bool,
+    running: Vec<RunningPlan>,
+    stopping: bool,
+    /// Why the last job was put off, while it is.
+    out_of_room: Option<Error>,
+    failures: u32,
+    /// Nothing was to be planned at this generation of the containers.
+    idle_at: Option<u64>,
+    retired: Vec<RetiredLog>,
+    threads: Vec<Thread>,
+}
+
+/// What the workers share.
+#[derive(Debug)]
+pub(crate) struct Background {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Work for a worker.
+enum Job {
+    Flush,
+    Compact(Plan),
+    Garbage,
+}
+
+impl Background {
+    pub(crate) fn new(sched: &Sched) -> Self {
+        Self { state: Mutex::new(sched, State::default()), changed: Condvar::new(sched) }
+    }
+
+    pub(crate) fn wake(&self) {
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn out_of_room(&self) -> Option<Error> {
+        self.state.lock().out_of_room.clone()
+    }
+
+    pub(crate) fn take_retired_log(&self) -> Option<RetiredLog> {
+        self.state.lock().retired.pop()
+    }
+
+    /// Waits while `condition` holds and the background can do something about it.
+    ///
+    /// # Errors
+    /// `Full` when it cannot for want of room; why the store takes no writes.
+    pub(crate) fn wait_while(&self, engine: &Engine, condition: impl Fn() -> bool) -> Result<()> {
+        let began = engine.sched.now();
+        let mut state = self.state.lock();
+        while condition() {
+            engine.check_writable()?;
+            if let Some(error) = &state.out_of_room {
+                return Err(error.clone());
+            }
+            (state, _) = self.changed.wait_for(state, IDLE);
+        }
+        drop(state);
+        engine.operations.slowed(engine.sched.now().saturating_sub(began));
+        Ok(())
+    }
+
+    /// Ends the workers and waits for them.
+    pub(crate) fn stop(&self) {
+        let threads = {
+            let mut state = self.state.lock();
+            state.stopping = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.changed.notify_all();
+        for thread in threads {
+            thread.join();
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the workers.
+    pub(crate) fn start_background(self: &Arc<Self>) -> Result<()> {
+        let fail = |source| Error::io("start a background thread", source);
+        let mut threads = Vec::new();
+        for i in 0..self.options.background_threads {
+            let engine = self.clone();
+            let body = move || engine.work();
+            threads.push(
+                self.sched.spawn(&format!("cuesta-work-{i}"), Priority::Background, body).map_err(fail)?,
+            );
+        }
+        if let Durability::Interval(interval) = self.options.durability {
+            let engine = self.clone();
+            let body = move || engine.sync_regularly(interval);
+            threads.push(self.sched.spawn("cuesta-sync", Priority::Normal, body).map_err(fail)?);
+        }
+        self.background.state.lock().threads.extend(threads);
+        Ok(())
+    }
+
+    /// Waits until no memtable waits for its flush and no merge is due.
+    pub(crate) fn wait_for_background(&self) -> Result<()> {
+        self.background.wait_while(self, || {
+            let generation = self.current.load().generation;
+            !self.current.load().sealed.is_empty() || !self.background_is_idle_at(generation)
+        })
+    }
+
+    /// Waits until the memtables sealed so far are tables.
+    pub(crate) fn wait_for_flush(&self) -> Result<()> {
+        self.background.wait_while(self, || !self.current.load().sealed.is_empty())
+    }
+
+    /// Called under the background's lock by way of `wait_while`, which is why it does not take it.
+    fn background_is_idle_at(&self, generation: u64) -> bool {
+        self.view(&[]).and_then(|view| leveled::plan(&view)).is_none()
+            && self.current.load().generation == generation
+    }
+
+    fn work(self: Arc<Self>) {
+        while let Some(job) = self.next_job() {
+            let result = match &job {
+                Job::Flush => self.flush_oldest(),
+                Job::Compact(plan) => self.compact(plan),
+                Job::Garbage => Ok(()),
+            };
+            let result = self.tables.collect_garbage().and(result);
+            self.job_ended(&job, result);
+        }
+    }
+
+    /// Waits for something to do; `None` once the store closes.
+    fn next_job(&self) -> Option<Job> {
+        let mut state = self.background.state.lock();
+        loop {
+            if state.stopping {
+                return None;
+            }
+            if self.tables.has_garbage() {
+                return Some(Job::Garbage);
+            }
+            let current = self.current.load_full();
+            let writable = self.failure.get().is_none();
+            if writable && !state.flushing && !current.sealed.is_empty() {
+                state.flushing = true;
+                return Some(Job::Flush);
+            }
+            if writable && state.idle_at != Some(current.generation) {
+                let plan = self.view(&state.running).and_then(|view| leveled::plan(&view));
+                match plan {
+                    Some(plan) => {
+                        state.running.push(plan.running());
+                        return Some(Job::Compact(plan));
+                    }
+                    None => state.idle_at = Some(current.generation),
+                }
+            }
+            (state, _) = self.background.changed.wait_for(state, IDLE);
+        }
+    }
+
+    fn job_ended(&self, job: &Job, result: Result<()>) {
+        let mut state = self.background.state.lock();
+        match job {
+            Job::Flush => state.flushing = false,
+            Job::Compact(plan) => {
+                let ended = plan.running();
+                state.running.retain(|running| *running != ended);
+            }
+            Job::Garbage => {}
+        }
+        // What was refused for overlapping this job may be planned now.
+        state.idle_at = None;
+        let wait = match result {
+            Ok(()) => {
+                if !matches!(job, Job::Garbage) {
+                    state.out_of_room = None;
+                    state.failures = 0;
+                }
+                false
+            }
+            Err(error) if *error.kind() == ErrorKind::Closed || self.failure.get().is_some() => {
+                drop(error);
+                false
+            }
+            Err(error) if *error.kind() == ErrorKind::Full => {
+                state.out_of_room = Some(error);
+                true
+            }
+            Err(error) => {
+                state.failures += 1;
+                let fatal = error.is_corrupt() || *error.kind() == ErrorKind::Internal;
+                if fatal || state.failures >= TRIES_MAX {
+                    drop(state);
+                    self.fail(&error.context("background work failed"));
+                    return;
+                }
+                true
+            }
+        };
+        self.background.changed.notify_all();
+        if wait && !state.stopping {
+            drop(self.background.changed.wait_for(state, RETRY));
+        }
+    }
+
+    /// What the policy looks at.
+    fn view(&self, running: &[RunningPlan]) -> Option<View> {
+        let current = self.current.load();
+        (!current.version.levels.is_empty()).then(|| View::of(&current.version, &self.options, running))
+    }
+
+    /// Turns the oldest sealed memtable into a run of level 0.
+    fn flush_oldest(&self) -> Result<()> {
+        let current = self.current.load_full();
+        let Some(sealed) = current.sealed.last() else { return Ok(()) };
+        let input = &mut MemCursor::new(sealed.memtable.clone());
+        let added = self.write_run(input, sealed.memtable.bytes(), 0, false, Cause::Flush)?;
+        let age = self.catalog.lock().take_file_number();
+        let log_start = match current.sealed.len().checked_sub(2).map(|i| &current.sealed[i]) {
+            Some(newer) => newer.first_log,
+            // The set may have grown at the front since; it cannot have shrunk, there is one flush at a time.
+            None => self.log_after(sealed.first_log),
+        };
+        let edit = Edit {
+            added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
+            log_start: Some(log_start),
+            counters: Some(self.encode_counters()),
+            ..Edit::default()
+        };
+        self.commit_tables(edit, |current| drop(current.sealed.pop()))?;
+        self.operations.flushed();
+        self.retire_logs(sealed.first_log, log_start)
+    }
+
+    /// The first log with entries that are newer than the memtable that began at `first_log`.
+    fn log_after(&self, first_log: u64) -> u64 {
+        let current = self.current.load();
+        let firsts = current.sealed.iter().map(|s| s.first_log).chain([current.active_log]);
+        firsts.filter(|first| *first > first_log).min().unwrap_or(current.active_log)
+    }
+
+    /// Removes logs that hold nothing any more, or keeps one to be filled again.
+    fn retire_logs(&self, from: u64, to: u64) -> Result<()> {
+        let fast = self.tiers.fast();
+        let listed = fast.directory.list().map_err(|source| Error::io("list the fast tier", source))?;
+        for file in listed {
+            let Some(FileId { kind: FileKind::Log, number }) = FileId::from_name(&file.name) else {
+                continue;
+            };
+            if !(from..to).contains(&number) {
+                continue;
+            }
+            let mut state = self.background.state.lock();
+            if state.retired.len() < RETIRED_MAX && !state.stopping {
+                state.retired.push(RetiredLog { number, bytes: file.bytes });
+                continue;
+            }
+            drop(state);
+            fast.remove(FileId::new(FileKind::Log, number))?;
+            fast.uncount(file.bytes);
+        }
+        Ok(())
+    }
+
+    fn compact(&self, plan: &Plan) -> Result<()> {
+        let current = self.current.load_full();
+        let find = |number: u64| {
+            let found = current.version.tables().find(|table| table.meta.number == number);
+            found
+                .cloned()
+                .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
+        };
+        let edit = match plan {
+            Plan::Move { table, to, .. } => {
+                let meta = find(*table)?.meta.clone();
+                let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
+                Edit { removed: vec![*table], added, ..Edit::default() }
+            }
+            Plan::Merge { inputs, output_level, drop_tombstones, .. } => {
+                let numbers: Vec<u64> =
+                    inputs.iter().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
+                let tables = numbers.iter().map(|number| find(*number)).collect::<Result<Vec<_>>>()?;
+                let bytes = tables.iter().map(|table| table.meta.bytes() + table.meta.raw_bytes / 8).sum();
+                let mut input = Merge::new(self.merge_sources(&current.version, &numbers));
+                let metas =
+                    self.write_run(&mut input, bytes, *output_level, *drop_tombstones, Cause::Compaction)?;
+                let level = *output_level as u32;
+                let added = metas.into_iter().map(|meta| AddedTable { level, age: 0, meta }).collect();
+                Edit { removed: numbers, added, ..Edit::default() }
+            }
+        };
+        let edit = Edit { counters: Some(self.encode_counters()), ..edit };
+        self.commit_tables(edit, |_| {})?;
+        self.operations.merged();
+        Ok(())
+    }
+
+    /// One cursor per run that has tables among `numbers`, newest first.
+    fn merge_sources(&self, version: &crate::version::Version, numbers: &[u64]) -> Vec<Source> {
+        let cache = self.tables.cache.clone();
+        let chosen = |run: &crate::version::Run| -> Vec<Arc<TableHandle>> {
+            run.tables.iter().filter(|table| numbers.contains(&table.meta.number)).cloned().collect()
+        };
+        let runs = version.levels.iter().flat_map(|level| level.runs());
+        let cursor = |tables: Vec<Arc<TableHandle>>| {
+            let (cache, tiers) = (cache.clone(), self.tiers.clone());
+            let open = move |handle: &TableHandle| {
+                let (number, tier) = (handle.meta.number, handle.meta.data_tier);
+                let data = tiers.open_table_file(tier, FileId::new(FileKind::Data, number))?;
+                let data = tiers.metered(data, tier as usize, Cause::Compaction);
+                Ok(handle.table()?.cursor_over(data, cache.clone(), MERGE_READ_AHEAD_BYTES))
+            };
+            Source::Run(RunCursor::new(tables, open))
+        };
+        runs.map(chosen).filter(|tables| !tables.is_empty()).map(cursor).collect()
+    }
+
+    /// Writes what readers can still see of `input` as tables of `level`.
+    fn write_run(
+        &self,
+        input: &mut dyn crate::key::Cursor,
+        bytes: u64,
+        level: usize,
+        bottom: bool,
+        cause: Cause,
+    ) -> Result<Vec<TableMeta>> {
+        // Worst case: nothing is dropped or compressed; block trailers, indexes and filters add an eighth at most,
+        // and every table's two files are rounded up to whole pages.
+        let worst = bytes + bytes / 8 + (64 << 10);
+        let tier = self.tier_for(level, worst)?;
+        let lease = self.tiers.get(tier)?.lease(worst)?;
+        let meta_lease =
+            if tier == 0 { None } else { Some(self.tiers.fast().lease(worst / 8 + (64 << 10))?) };
+        let boundaries = {
+            let snapshots = self.snapshots.lock();
+            snapshots.boundaries(self.visible())
+        };
+        let dead = self.catalog.lock().dead.clone();
+        let options = OutputOptions {
+            store: self.store,
+            tiers: &self.tiers,
+            cause,
+            data_tier: tier,
+            table_bytes: self.options.table_bytes,
+            block_bytes: self.options.block_bytes,
+            take_number: &|| self.catalog.lock().take_file_number(),
+            check: &|| self.check_open(),
+        };
+        let made = write_tables(input, &mut Retain::new(boundaries, dead, bottom), &options)?;
+        let data: u64 = made.iter().map(|meta| meta.data_bytes).sum();
+        let meta: u64 = made.iter().map(|meta| meta.meta_bytes).sum();
+        match meta_lease {
+            Some(meta_lease) => {
+                lease.settle(data);
+                meta_lease.settle(meta);
+            }
+            None => lease.settle(data + meta),
+        }
+        Ok(made)
+    }
+
+    /// The tier for a level's data: levels go to the first tier from the top down as far as they fit it whole; a
+    /// tier that has no room for the job passes it on to the next.
+    fn tier_for(&self, level: usize, bytes: u64) -> Result<u32> {
+        let last = self.tiers.all.len() - 1;
+        let wanted = match self.view(&[]) {
+            Some(view) => {
+                view.tier_of(level, &self.tiers.all.iter().map(|t| t.capacity_bytes).collect::<Vec<_>>())
+            }
+            None => 0,
+        };
+        let fits = |tier: &usize| self.tiers.all[*tier].free_bytes() >= bytes;
+        Ok((wanted..=last).find(fits).unwrap_or(last) as u32)
+    }
+
+    /// Commits tables that were made; if the edit is refused for want of room they are discarded.
+    fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
+        let made: Vec<TableMeta> = edit
+            .added
+            .iter()
+            .filter(|added| !edit.removed.contains(&added.meta.number))
+            .map(|added| added.meta.clone())
+            .collect();
+        let committed = self.commit(edit, change);
+        if committed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
+            for meta in made {
+                for (tier, kind, bytes) in [
+                    (meta.data_tier, FileKind::Data, meta.data_bytes),
+                    (meta.meta_tier, FileKind::Meta, meta.meta_bytes),
+                ] {
+                    let tier = self.tiers.get(tier)?;
+                    tier.remove(FileId::new(kind, meta.number))?;
+                    tier.uncount(bytes);
+                }
+            }
+        }
+        committed
+    }
+
+    /// Syncs the log again and again, for `Interval`.
+    fn sync_regularly(&self, interval: Duration) {
+        let mut state = self.background.state.lock();
+        while !state.stopping {
+            (state, _) = self.background.changed.wait_for(state, interval);
+            drop(state);
+            // A failure has closed the store for writes; the next writer is told.
+            let synced = self.sync_log();
+            state = self.background.state.lock();
+            if synced.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The one way in which what exists changes: an edit becomes durable in the manifest, then visible.
+
+use super::{Current, Engine};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FileId, FileKind};
+use crate::version::Edit;
+use crate::version::manifest::Manifest;
+use crate::version::superblock::Superblock;
+use cuesta_device::Cause;
+
+/// The end of the manifest and the superblock that points at it; owned by turns.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pub(crate) manifest: Manifest,
+    pub(crate) superblock: Superblock,
+}
+
+impl Engine {
+    /// Makes `edit` durable, then takes it in; `change` adapts the memtables in the same step.
+    ///
+    /// # Errors
+    /// `Full` when the manifest has no room: nothing changed. Any other failure closes the store for writes, since
+    /// nobody can know whether the edit is on media.
+    pub(crate) fn commit(&self, edit: Edit, change: impl FnOnce(&mut Current)) -> Result<()> {
+        self.commit_as(&mut self.root.take(), edit, change)
+    }
+
+    /// Makes a keyspace; its id.
+    pub(crate) fn create_keyspace(&self, name: &str) -> Result<u32> {
+        // With the root in hand, nobody else can take the name or the id meanwhile.
+        let mut root = self.root.take();
+        let id = {
+            let catalog = self.catalog.lock();
+            if catalog.keyspaces.contains_key(name) {
+                return Err(Error::new(ErrorKind::Exists, format!("there is a keyspace {name:?} already")));
+            }
+            catalog.next_keyspace
+        };
+        let next = id.checked_add(1).ok_or_else(|| Error::internal("keyspace ids are used up"))?;
+        let edit =
+            Edit { created: vec![(id, name.to_owned())], next_keyspace: Some(next), ..Edit::default() };
+        self.commit_as(&mut root, edit, |_| {})?;
+        Ok(id)
+    }
+
+    /// Drops a keyspace.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let mut root = self.root.take();
+        let state = self.catalog.lock().keyspaces.get(name).cloned();
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));
+        let dropped = vec![state.ok_or_else(missing)?.id.0];
+        self.commit_as(&mut root, Edit { dropped, ..Edit::default() }, |_| {})
+    }
+
+    fn commit_as(&self, root: &mut Root, mut edit: Edit, change: impl FnOnce(&mut Current)) -> Result<()> {
+        self.check_writable()?;
+        {
+            let catalog = self.catalog.lock();
+            edit.next_file = Some(catalog.next_file);
+            edit.last_seq = Some(self.visible().max(catalog.last_seq));
+        }
+        let applied = root.manifest.append(&edit).and_then(|()| {
+            let mut catalog = self.catalog.lock();
+            catalog.apply(&edit, &self.tables)?;
+            self.install(&catalog, change);
+            Ok(())
+        });
+        if let Err(error) = applied {
+            if *error.kind() != ErrorKind::Full {
+                self.fail(&error);
+            }
+            return Err(error);
+        }
+        if root.manifest.should_roll() {
+            self.roll_manifest(root)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a new manifest and points the superblock at it.
+    fn roll_manifest(&self, root: &mut Root) -> Result<()> {
+        let (number, snapshot) = {
+            let mut catalog = self.catalog.lock();
+            let number = catalog.take_file_number();
+            (number, catalog.snapshot())
+        };
+        let fast = self.tiers.fast();
+        let wrap = |device| self.tiers.metered(device, fast.ordinal, Cause::Manifest);
+        let begun = Manifest::begin(fast.directory.as_ref(), &wrap, self.store, number, &snapshot);
+        // The old manifest has everything; a failure to begin a new one costs only its growth.
+        let Ok(begun) = begun else { return fast.remove(FileId::new(FileKind::Manifest, number)) };
+        let mut superblock = root.superblock;
+        superblock.manifest = number;
+        superblock.generation += 1;
+        if let Err(error) = superblock.write(fast.directory.as_ref()) {
+            self.fail(&error);
+            return Err(error);
+        }
+        let old = std::mem::replace(&mut root.manifest, begun);
+        root.superblock = superblock;
+        fast.remove(FileId::new(FileKind::Manifest, old.number()))
+    }
+}

@@ -1,0 +1,489 @@
+//! Walks over what a reader may see: of each key the newest version at or below the reader's number, unless that is
+//! a tombstone.
+//!
+//! A [`Walk`] is a position and a number. It merges cursors over the memtables and the runs; when the set of
+//! containers has changed since, it re-seats itself on the new one before its next step, so it holds neither flushed
+//! memtables nor dead files for longer than one step. Its number is registered, so compaction keeps what it sees.
+//!
+//! Per entry: one step of the merge, one copy of key and value into buffers that are reused. After an error the walk
+//! stays in it.
+
+use super::{Current, Engine};
+use crate::error::{Error, Result};
+use crate::key::{Cursor, Entry, Kind, Seq, Trailer};
+use crate::memtable::MemCursor;
+use crate::merge::Merge;
+use crate::table::{Fill, TableCursor};
+use crate::version::{Run, TableHandle};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// One sorted input of a merge.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Memtable(MemCursor),
+    Run(RunCursor),
+}
+
+/// A cursor over the disjoint tables of a run; only the present table is open.
+pub(crate) struct RunCursor {
+    tables: Vec<Arc<TableHandle>>,
+    /// Which table, and the cursor in it.
+    at: Option<(usize, TableCursor)>,
+    open: Box<dyn Fn(&TableHandle) -> Result<TableCursor> + Send>,
+}
+
+impl std::fmt::Debug for RunCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RunCursor({} tables, at {:?})", self.tables.len(), self.at.as_ref().map(|at| at.0))
+    }
+}
+
+impl RunCursor {
+    pub(crate) fn new(
+        tables: Vec<Arc<TableHandle>>,
+        open: impl Fn(&TableHandle) -> Result<TableCursor> + Send + 'static,
+    ) -> Self {
+        Self { tables, at: None, open: Box::new(open) }
+    }
+
+    /// Goes to table `i` and seats its cursor; past the end when there is no such table.
+    fn go(&mut self, i: Option<usize>, seat: impl Fn(&mut TableCursor) -> Result<()>) -> Result<()> {
+        let Some((i, table)) = i.and_then(|i| Some((i, self.tables.get(i)?))) else {
+            self.at = None;
+            return Ok(());
+        };
+        let cursor = match self.at.take() {
+            Some((at, cursor)) if at == i => cursor,
+            _ => (self.open)(table)?,
+        };
+        let (_, cursor) = self.at.insert((i, cursor));
+        let seated = seat(cursor);
+        if seated.is_err() {
+            self.at = None;
+        }
+        seated
+    }
+
+    /// Where the present table has nothing more, the neighbour on that side goes on.
+    fn spill(&mut self, step: isize) -> Result<()> {
+        while let Some((i, cursor)) = &self.at {
+            if cursor.entry().is_some() {
+                return Ok(());
+            }
+            let next = i.checked_add_signed(step);
+            match step {
+                1.. => self.go(next, Cursor::first)?,
+                _ => self.go(next, Cursor::last)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: isize) -> Result<()> {
+        let Some((_, cursor)) = &mut self.at else { return Ok(()) };
+        let moved = if step > 0 { cursor.next() } else { cursor.prev() };
+        if let Err(error) = moved {
+            self.at = None;
+            return Err(error);
+        }
+        self.spill(step)
+    }
+}
+
+impl Cursor for RunCursor {
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let i = self.tables.partition_point(|table| table.meta.largest.as_slice() < key);
+        self.go(Some(i), |cursor| cursor.seek(key, trailer))?;
+        self.spill(1)
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let i = self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key);
+        self.go(i.checked_sub(1), |cursor| cursor.seek_before(key, trailer))?;
+        self.spill(-1)
+    }
+
+    fn first(&mut self) -> Result<()> {
+        self.go(Some(0), Cursor::first)?;
+        self.spill(1)
+    }
+
+    fn last(&mut self) -> Result<()> {
+        self.go(self.tables.len().checked_sub(1), Cursor::last)?;
+        self.spill(-1)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.step(1)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.step(-1)
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.at.as_ref()?.1.entry()
+    }
+}
+
+impl Cursor for Source {
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        match self {
+            Self::Memtable(cursor) => cursor.seek(key, trailer),
+            Self::Run(cursor) => cursor.seek(key, trailer),
+        }
+    }
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        match self {
+            Self::Memtable(cursor) => cursor.seek_before(key, trailer),
+            Self::Run(cursor) => cursor.seek_before(key, trailer),
+        }
+    }
+    fn first(&mut self) -> Result<()> {
+        match self {
+            Self::Memtable(cursor) => cursor.first(),
+            Self::Run(cursor) => cursor.first(),
+        }
+    }
+    fn last(&mut self) -> Result<()> {
+        match self {
+            Self::Memtable(cursor) => cursor.last(),
+            Self::Run(cursor) => cursor.last(),
+        }
+    }
+    fn next(&mut self) -> Result<()> {
+        match self {
+            Self::Memtable(cursor) => cursor.next(),
+            Self::Run(cursor) => cursor.next(),
+        }
+    }
+    fn prev(&mut self) -> Result<()> {
+        match self {
+            Self::Memtable(cursor) => cursor.prev(),
+            Self::Run(cursor) => cursor.prev(),
+        }
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        match self {
+            Self::Memtable(cursor) => cursor.entry(),
+            Self::Run(cursor) => cursor.entry(),
+        }
+    }
+}
+
+/// A range of keys, with their keyspace's prefix; always within one keyspace.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRange {
+    pub(crate) low: Bound<Vec<u8>>,
+    pub(crate) high: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    fn above_low(&self, key: &[u8]) -> bool {
+        match &self.low {
+            Bound::Included(low) => key >= low.as_slice(),
+            Bound::Excluded(low) => key > low.as_slice(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    fn below_high(&self, key: &[u8]) -> bool {
+        match &self.high {
+            Bound::Included(high) => key <= high.as_slice(),
+            Bound::Excluded(high) => key < high.as_slice(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    /// The key the range begins at, if it has one.
+    pub(crate) fn low_key(&self) -> Option<&[u8]> {
+        match &self.low {
+            Bound::Included(low) | Bound::Excluded(low) => Some(low),
+            Bound::Unbounded => None,
+        }
+    }
+
+    /// The key the range ends at, if it has one.
+    pub(crate) fn high_key(&self) -> Option<&[u8]> {
+        match &self.high {
+            Bound::Included(high) | Bound::Excluded(high) => Some(high),
+            Bound::Unbounded => None,
+        }
+    }
+
+    /// Whether any key of `smallest..=largest` can be inside.
+    pub(crate) fn touches(&self, smallest: &[u8], largest: &[u8]) -> bool {
+        self.above_low(largest) && self.below_high(smallest)
+    }
+}
+
+/// Keeps a number registered for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) seq: Seq,
+}
+
+impl Hold {
+    /// Registers the present `visible`. Under the snapshots' lock, which compaction takes for the same two reads.
+    pub(crate) fn new(engine: &Arc<Engine>) -> Arc<Self> {
+        let mut snapshots = engine.snapshots.lock();
+        let seq = engine.visible();
+        snapshots.hold(seq);
+        drop(snapshots);
+        Arc::new(Self { engine: engine.clone(), seq })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.engine.snapshots.lock().release(self.seq);
+    }
+}
+
+/// A position among what a reader may see.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    hold: Arc<Hold>,
+    range: KeyRange,
+    generation: u64,
+    merge: Merge<Source>,
+    /// The entry the walk is on; `valid` says whether it is on one.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    valid: bool,
+    /// Where the merge stands relative to the walk's entry.
+    merge_is: Side,
+    failed: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Not seated.
+    Nowhere,
+    /// Somewhere at or after the entry.
+    AtOrAfter,
+    /// Before every version of the entry's key.
+    Before,
+}
+
+impl Walk {
+    pub(crate) fn new(hold: Arc<Hold>, range: KeyRange) -> Self {
+        let engine = hold.engine.clone();
+        let current = engine.current.load();
+        let merge = Merge::new(engine.sources(&current, &range));
+        Self {
+            hold,
+            range,
+            generation: current.generation,
+            merge,
+            key: Vec::new(),
+            value: Vec::new(),
+            valid: false,
+            merge_is: Side::Nowhere,
+            failed: None,
+        }
+    }
+
+    pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.valid.then_some((&self.key[..], &self.value[..]))
+    }
+
+    /// To the first key of the range at or after `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let low = match &self.range.low {
+            Bound::Included(low) if key < low.as_slice() => (low.clone(), Trailer::FIRST),
+            Bound::Excluded(low) if key <= low.as_slice() => (low.clone(), Trailer::LAST),
+            _ => (key.to_vec(), Trailer::FIRST),
+        };
+        self.guarded(|walk| {
+            walk.merge.seek(&low.0, low.1)?;
+            walk.settle_forward()
+        })
+    }
+
+    /// To the last key of the range at or before `key`.
+    pub(crate) fn seek_back(&mut self, key: &[u8]) -> Result<()> {
+        let high = match &self.range.high {
+            Bound::Included(high) if key > high.as_slice() => (high.clone(), Trailer::LAST),
+            Bound::Excluded(high) if key >= high.as_slice() => (high.clone(), Trailer::FIRST),
+            _ => (key.to_vec(), Trailer::LAST),
+        };
+        self.guarded(|walk| {
+            walk.merge.seek_before(&high.0, high.1)?;
+            walk.settle_backward()
+        })
+    }
+
+    /// To the first key of the range.
+    pub(crate) fn first(&mut self) -> Result<()> {
+        let low = match self.range.low.clone() {
+            Bound::Included(low) => Some((low, Trailer::FIRST)),
+            Bound::Excluded(low) => Some((low, Trailer::LAST)),
+            Bound::Unbounded => None,
+        };
+        self.guarded(|walk| {
+            match &low {
+                Some((key, trailer)) => walk.merge.seek(key, *trailer)?,
+                None => walk.merge.first()?,
+            }
+            walk.settle_forward()
+        })
+    }
+
+    /// To the last key of the range.
+    pub(crate) fn last(&mut self) -> Result<()> {
+        let high = match self.range.high.clone() {
+            Bound::Included(high) => Some((high, Trailer::LAST)),
+            Bound::Excluded(high) => Some((high, Trailer::FIRST)),
+            Bound::Unbounded => None,
+        };
+        self.guarded(|walk| {
+            match &high {
+                Some((key, trailer)) => walk.merge.seek_before(key, *trailer)?,
+                None => walk.merge.last()?,
+            }
+            walk.settle_backward()
+        })
+    }
+
+    /// To the following key; must be on one.
+    pub(crate) fn next(&mut self) -> Result<()> {
+        if !self.valid {
+            return self.guarded(|_| Ok(()));
+        }
+        self.guarded(|walk| {
+            if walk.merge_is != Side::AtOrAfter {
+                walk.merge.seek(&walk.key, Trailer::LAST)?;
+            }
+            walk.skip_key_forward()?;
+            walk.settle_forward()
+        })
+    }
+
+    /// To the preceding key; must be on one.
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        if !self.valid {
+            return self.guarded(|_| Ok(()));
+        }
+        self.guarded(|walk| {
+            if walk.merge_is != Side::Before {
+                walk.merge.seek_before(&walk.key, Trailer::FIRST)?;
+            }
+            walk.settle_backward()
+        })
+    }
+
+    fn is_stale(&self) -> bool {
+        self.hold.engine.current.load().generation != self.generation
+    }
+
+    /// Runs a move: refuses on a closed store, re-seats on a newer set of containers, stays in error once it failed.
+    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let moved = self.hold.engine.check_open().and_then(|()| {
+            if self.is_stale() {
+                let current = self.hold.engine.current.load();
+                self.generation = current.generation;
+                self.merge = Merge::new(self.hold.engine.sources(&current, &self.range));
+                self.merge_is = Side::Nowhere;
+            }
+            work(self)
+        });
+        if let Err(error) = &moved {
+            self.valid = false;
+            self.failed = Some(error.clone());
+        }
+        moved
+    }
+
+    /// Past what is left of the present key.
+    fn skip_key_forward(&mut self) -> Result<()> {
+        while self.merge.entry().is_some_and(|entry| entry.key == self.key) {
+            self.merge.next()?;
+        }
+        Ok(())
+    }
+
+    /// From the merge's position on: the first key with a version to be seen that is no tombstone.
+    fn settle_forward(&mut self) -> Result<()> {
+        self.merge_is = Side::AtOrAfter;
+        self.valid = false;
+        while let Some(entry) = self.merge.entry() {
+            if !self.range.below_high(entry.key) {
+                return Ok(());
+            }
+            if entry.trailer.seq() > self.hold.seq {
+                self.merge.next()?;
+                continue;
+            }
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            if entry.trailer.kind() == Some(Kind::Put) {
+                self.value.clear();
+                self.value.extend_from_slice(entry.value);
+                self.valid = true;
+                return Ok(());
+            }
+            self.skip_key_forward()?;
+        }
+        Ok(())
+    }
+
+    /// From the merge's position backwards. Oldest versions come first there, so the last one seen of a key that
+    /// may be seen is the one that counts.
+    fn settle_backward(&mut self) -> Result<()> {
+        self.merge_is = Side::Before;
+        self.valid = false;
+        loop {
+            let Some(entry) = self.merge.entry() else { return Ok(()) };
+            if !self.range.above_low(entry.key) {
+                return Ok(());
+            }
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            let mut found = false;
+            while let Some(entry) = self.merge.entry().filter(|entry| entry.key == self.key) {
+                if entry.trailer.seq() <= self.hold.seq {
+                    found = entry.trailer.kind() == Some(Kind::Put);
+                    if found {
+                        self.value.clear();
+                        self.value.extend_from_slice(entry.value);
+                    }
+                }
+                self.merge.prev()?;
+            }
+            if found {
+                self.valid = true;
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Cursors over everything that can hold keys of `range`, newest first.
+    pub(crate) fn sources(&self, current: &Current, range: &KeyRange) -> Vec<Source> {
+        let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
+        let mut sources: Vec<Source> =
+            memtables.map(|memtable| Source::Memtable(MemCursor::new(memtable.clone()))).collect();
+        for run in current.version.levels.iter().flat_map(|level| level.runs()) {
+            sources.extend(self.run_source(run, range));
+        }
+        sources
+    }
+
+    fn run_source(&self, run: &Run, range: &KeyRange) -> Option<Source> {
+        let touched = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
+        let tables: Vec<_> = run.tables.iter().filter(touched).cloned().collect();
+        if tables.is_empty() {
+            return None;
+        }
+        let (cache, limit) = (self.tables.cache.clone(), self.options.read_ahead_bytes as usize);
+        let open = move |handle: &TableHandle| Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, limit));
+        Some(Source::Run(RunCursor::new(tables, open)))
+    }
+}

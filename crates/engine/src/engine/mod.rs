@@ -1,0 +1,143 @@
+//! The store at work: one [`Engine`] behind every public handle.
+//!
+//! What is shared, and who may change it:
+//!
+//! | state | changed by | read by |
+//! |---|---|---|
+//! | `current`: memtables and version | whoever holds `catalog`'s lock | everyone, without a lock |
+//! | `visible` | the leader of a group of writes | everyone, without a lock |
+//! | the log and the active memtable's writing end | the leader ([`write`]) | – |
+//! | `root`: manifest and superblock | whoever has its turn | – |
+//! | `catalog` | whoever has the root's turn, after the manifest has the edit | short lock |
+//!
+//! Lock order: `background` → `catalog` → `snapshots`; `queue` is taken alone. No lock is held across I/O.
+//!
+//! A reader loads `current` first and `visible` second. Whatever compaction had dropped by then was shadowed by a
+//! version at or below a `visible` of before, so the reader's number finds everything it should; and what is newer
+//! than the loaded memtables is a suffix of the order, which a concurrent read may miss.
+
+pub(crate) mod background;
+pub(crate) mod commit;
+pub(crate) mod iterate;
+pub(crate) mod open;
+pub(crate) mod read;
+pub(crate) mod snapshots;
+pub(crate) mod stats;
+pub(crate) mod turn;
+pub(crate) mod write;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::StoreId;
+use crate::key::Seq;
+use crate::memtable::MemTable;
+use crate::options::Options;
+use crate::tier::Tiers;
+use crate::version::{Catalog, Tables, Version};
+use arc_swap::ArcSwap;
+use background::Background;
+use commit::Root;
+use cuesta_sched::{Mutex, Sched};
+use snapshots::Snapshots;
+use stats::Operations;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use turn::Turn;
+use write::WriteQueue;
+
+/// Memtables that may wait for their flush.
+pub(crate) const SEALED_MAX: usize = 2;
+
+/// A memtable that takes no more writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Sealed {
+    pub(crate) memtable: Arc<MemTable>,
+    /// The first log that has entries of it.
+    pub(crate) first_log: u64,
+}
+
+/// Where reads look, from the top: one consistent set of containers.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) active: Arc<MemTable>,
+    /// The first log that has entries of the active memtable.
+    pub(crate) active_log: u64,
+    /// Newest first.
+    pub(crate) sealed: Vec<Sealed>,
+    pub(crate) version: Arc<Version>,
+    /// Raised by every change of this set.
+    pub(crate) generation: u64,
+}
+
+/// One open store.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) sched: Sched,
+    pub(crate) store: StoreId,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) current: ArcSwap<Current>,
+    /// Every batch up to here is applied whole.
+    pub(crate) visible: AtomicU64,
+    pub(crate) catalog: Mutex<Catalog>,
+    pub(crate) root: Turn<Root>,
+    pub(crate) queue: WriteQueue,
+    pub(crate) snapshots: Mutex<Snapshots>,
+    pub(crate) background: Background,
+    pub(crate) operations: Operations,
+    /// Why writes are refused for good.
+    pub(crate) failure: OnceLock<Error>,
+    pub(crate) closed: AtomicBool,
+}
+
+impl Engine {
+    pub(crate) fn visible(&self) -> Seq {
+        Seq(self.visible.load(Ordering::Acquire))
+    }
+
+    /// # Errors
+    /// `Closed` once the store is.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(Error::closed()),
+        }
+    }
+
+    /// # Errors
+    /// `Closed`, or `ReadOnly` with the failure that caused it.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.failure.get() {
+            None => Ok(()),
+            Some(cause) => Err(Error::caused_by(
+                ErrorKind::ReadOnly,
+                "the store takes no writes since an earlier failure; reads go on; reopen it to write again",
+                cause.clone(),
+            )),
+        }
+    }
+
+    /// Closes the store for writes, for good. The first failure is the one that is told.
+    pub(crate) fn fail(&self, cause: &Error) {
+        // A second failure adds nothing a caller could act on.
+        drop(self.failure.set(cause.clone()));
+        self.background.wake();
+        self.queue.wake();
+    }
+
+    /// Replaces what reads look at. The caller holds the catalog's lock and passes its version on.
+    pub(crate) fn install(&self, catalog: &Catalog, change: impl FnOnce(&mut Current)) {
+        let old = self.current.load();
+        let mut next = Current {
+            active: old.active.clone(),
+            active_log: old.active_log,
+            sealed: old.sealed.clone(),
+            version: catalog.version.clone(),
+            generation: old.generation + 1,
+        };
+        change(&mut next);
+        drop(old);
+        self.current.store(Arc::new(next));
+    }
+}

@@ -1,0 +1,618 @@
+//! Opening and making a store, and closing it.
+//!
+//! Open, in order; nothing is written before step 5:
+//!
+//! 1. lock every tier's directory;
+//! 2. read every superblock: same store, right order, right number, epochs that belong together;
+//! 3. read the manifest; check that every file it names is there, and whole in length;
+//! 4. replay the log;
+//! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
+//! 6. make the replayed log durable, or, if its end was torn, turn what was replayed into tables and name a new log
+//!    in the same edit, which makes the cut final;
+//! 7. remove files that the manifest does not name.
+//!
+//! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
+//! superblocks first (as `Creating`), then the manifest and the log, and the first tier's superblock last.
+
+use super::background::Background;
+use super::commit::Root;
+use super::snapshots::Snapshots;
+use super::stats::{Operations, restore_counters};
+use super::turn::Turn;
+use super::write::{Lead, WriteQueue, apply_payload};
+use super::{Current, Engine};
+use crate::compaction::{OutputOptions, Retain, write_tables};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::file::SUPERBLOCK_NAME;
+use crate::format::record::RecordKind;
+use crate::format::{FileId, FileKind, Place, Position, StoreId};
+use crate::key::Seq;
+use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
+use crate::memtable::{MemCursor, MemTable, MemTableWriter};
+use crate::options::{Create, Options};
+use crate::table::BlockCache;
+use crate::tier::{Tier, Tiers};
+use crate::version::edit::AddedTable;
+use crate::version::manifest::Manifest;
+use crate::version::superblock::{Phase, Superblock};
+use crate::version::{Catalog, Edit, TableMeta, Tables};
+use arc_swap::ArcSwap;
+use cuesta_device::{Access, Cause, Device, Directory, Listed, Lock, Meter};
+use cuesta_sched::{Mutex, Sched};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What the world hands in: one directory per tier, and the scheduler.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Threads, time and randomness.
+    pub sched: Sched,
+    /// Fastest first, as many as the options have tiers.
+    pub directories: Vec<Arc<dyn Directory>>,
+}
+
+/// Largest share of a memtable's limit that a log may have grown to and still be kept at open.
+const KEEP_LOG_SHARE: u64 = 2;
+
+/// A store whose files have been found and read, before anything is written.
+pub(crate) struct Found {
+    pub(crate) locks: Vec<Box<dyn Lock>>,
+    pub(crate) tiers: Arc<Tiers>,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) superblocks: Vec<Superblock>,
+    pub(crate) catalog: Catalog,
+    pub(crate) manifest: Replayed,
+    pub(crate) listed: Vec<Vec<Listed>>,
+    seed: u64,
+}
+
+impl Engine {
+    /// Opens the store that `options` describe, or makes it.
+    pub(crate) fn open(options: Options, world: World) -> Result<(Arc<Self>, Vec<Box<dyn Lock>>)> {
+        options.validate()?;
+        let tiers = tiers(&options, &world)?;
+        let locks = lock(&tiers)?;
+        let superblocks = read_superblocks(&tiers)?;
+        if superblocks[0].is_none() {
+            refuse_remains(&tiers, &superblocks)?;
+            if options.create == Create::Never {
+                let place = tiers.fast().directory.place();
+                return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {place}")));
+            }
+            make(&options, &world, &tiers)?;
+        } else if options.create == Create::New {
+            let place = tiers.fast().directory.place();
+            return Err(Error::new(ErrorKind::Exists, format!("there is a store in {place} already")));
+        }
+        let found = find(&options, &world, tiers, locks)?;
+        let mut engine = found.recover(options, world)?;
+        engine.0.start_background().inspect_err(|_| engine.0.abandon())?;
+        Ok((engine.0.clone(), std::mem::take(&mut engine.1)))
+    }
+
+    /// Ends the workers and refuses all later calls.
+    fn abandon(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.background.stop();
+    }
+
+    /// Closes the store: what was acknowledged is made durable, log and manifest are trimmed, and the superblock says
+    /// where they end. The second call does nothing.
+    pub(crate) fn close(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let saved = self.save();
+        // Not before: flushes that `save` waits for are refused on a closed store.
+        self.abandon();
+        saved?;
+        if let Some(cause) = self.failure.get() {
+            let message =
+                "the store had closed for writes before; what was acknowledged is on media as promised";
+            return Err(Error::caused_by(ErrorKind::ReadOnly, message, cause.clone()));
+        }
+        self.tables.collect_garbage()?;
+        self.seal_superblock()
+    }
+
+    /// Makes everything acknowledged durable, entries without a log included.
+    pub(crate) fn save(&self) -> Result<()> {
+        if self.failure.get().is_some() {
+            return Ok(());
+        }
+        let unlogged =
+            self.sync_log()? || self.current.load().sealed.iter().any(|sealed| sealed.memtable.unlogged());
+        if unlogged {
+            self.seal_active()?;
+            self.wait_for_flush()?;
+        }
+        Ok(())
+    }
+
+    /// The last writes of a clean close.
+    fn seal_superblock(&self) -> Result<()> {
+        let log_end = self.with_lead(|_, lead| {
+            lead.log.trim()?;
+            Ok(lead.log.durable())
+        })?;
+        let mut root = self.root.take();
+        let counters = Some(self.encode_counters());
+        root.manifest.append(&Edit { counters, last_seq: Some(self.visible()), ..Edit::default() })?;
+        root.manifest.trim()?;
+        let fast = self.tiers.fast();
+        while let Some(retired) = self.background.take_retired_log() {
+            fast.remove(FileId::new(FileKind::Log, retired.number))?;
+        }
+        for tier in &self.tiers.all {
+            tier.sync_names()?;
+        }
+        root.superblock = Superblock {
+            phase: Phase::Closed,
+            generation: root.superblock.generation + 1,
+            manifest_end: root.manifest.end(),
+            log_end,
+            ..root.superblock
+        };
+        root.superblock.write(fast.directory.as_ref())
+    }
+}
+
+/// The tiers as options and world give them.
+pub(crate) fn tiers(options: &Options, world: &World) -> Result<Arc<Tiers>> {
+    if options.tiers.len() != world.directories.len() {
+        let (a, b) = (options.tiers.len(), world.directories.len());
+        return Err(Error::invalid(format!(
+            "the options have {a} tiers, but {b} directories were handed in"
+        )));
+    }
+    let one = |(i, (tier, directory)): (usize, (&crate::options::TierOptions, &Arc<dyn Directory>))| {
+        let shape = (tier.compression, tier.filter_bits_per_key);
+        Tier::new(i, directory.clone(), tier.capacity_bytes, shape)
+    };
+    let all: Vec<Tier> = options.tiers.iter().zip(&world.directories).enumerate().map(one).collect();
+    let table_access = if options.direct_io { Access::Direct } else { Access::Buffered };
+    Ok(Arc::new(Tiers { meter: Meter::new(all.len()), all, table_access }))
+}
+
+pub(crate) fn lock(tiers: &Tiers) -> Result<Vec<Box<dyn Lock>>> {
+    let one = |tier: &Tier| {
+        let place = tier.directory.place();
+        tier.directory.lock().map_err(|source| match source.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                let message = format!(
+                    "the store in {place} is open already, in this process or in another; close it there"
+                );
+                Error::new(ErrorKind::Locked, message)
+            }
+            _ => Error::io(format!("lock {place}"), source),
+        })
+    };
+    tiers.all.iter().map(one).collect()
+}
+
+pub(crate) fn read_superblocks(tiers: &Tiers) -> Result<Vec<Option<Superblock>>> {
+    tiers.all.iter().map(|tier| Superblock::read(tier.directory.as_ref())).collect()
+}
+
+fn list(tier: &Tier) -> Result<Vec<Listed>> {
+    tier.directory.list().map_err(|source| Error::io(format!("list {}", tier.directory.place()), source))
+}
+
+/// A first tier without a superblock is a new store only if nothing speaks of an old one.
+fn refuse_remains(tiers: &Tiers, superblocks: &[Option<Superblock>]) -> Result<()> {
+    for (tier, superblock) in tiers.all.iter().zip(superblocks) {
+        let place = tier.directory.place();
+        if let Some(superblock) = superblock
+            && superblock.phase != Phase::Creating
+        {
+            let store = superblock.store;
+            return Err(Error::corrupt(
+                format!("{}/{SUPERBLOCK_NAME}", tiers.fast().directory.place()),
+                0,
+                format!(
+                    "the first tier is empty, though {place} is tier {} of store {store}; \
+                     is the right directory mounted there?",
+                    superblock.tier
+                ),
+            ));
+        }
+        let remains = list(tier)?.into_iter().find(|file| {
+            let kind = FileId::from_name(&file.name).map(|id| id.kind);
+            // Before the superblock, making a store writes its first manifest and its first, empty log.
+            let empty_log =
+                kind == Some(FileKind::Log) && file.bytes <= crate::format::file::HEADER_BYTES as u64;
+            matches!(kind, Some(FileKind::Log | FileKind::Data | FileKind::Meta)) && !empty_log
+        });
+        if let Some(file) = remains {
+            let message = format!("the superblock is missing, though {} is there", file.name);
+            return Err(Error::corrupt(format!("{place}/{SUPERBLOCK_NAME}"), 0, message));
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty store.
+fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
+    let mut rng = world.sched.rng(0x5709_e1d0);
+    let mut store = StoreId(0);
+    while store.0 == 0 {
+        store = StoreId(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()));
+    }
+    let count = options.tiers.len() as u32;
+    for tier in &tiers.all[1..] {
+        Superblock::new(store, tier.ordinal as u32, count).write(tier.directory.as_ref())?;
+    }
+    let fast = tiers.fast();
+    for file in list(fast)? {
+        // What an attempt that was cut short left behind.
+        if let Some(id) = FileId::from_name(&file.name)
+            && id.kind != FileKind::Superblock
+        {
+            fast.remove(id)?;
+        }
+    }
+    let (manifest, log) = (1, 2);
+    let wrap = |device| tiers.metered(device, 0, Cause::Manifest);
+    let snapshot = Edit { log_start: Some(log), next_file: Some(log + 1), ..Catalog::default().snapshot() };
+    NextLog::prepare(fast.directory.as_ref(), &wrap, store, log, None)?;
+    Manifest::begin(fast.directory.as_ref(), &wrap, store, manifest, &snapshot)?;
+    let superblock = Superblock { manifest, ..Superblock::new(store, 0, count) };
+    superblock.write(fast.directory.as_ref())
+}
+
+/// Reads what exists; writes nothing.
+pub(crate) fn find(
+    options: &Options,
+    world: &World,
+    tiers: Arc<Tiers>,
+    locks: Vec<Box<dyn Lock>>,
+) -> Result<Found> {
+    let superblocks = check_superblocks(&tiers, read_superblocks(&tiers)?)?;
+    let store = superblocks[0].store;
+    let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
+    let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
+    let cache_bytes = options.memory_bytes.saturating_sub(memtables).max(1 << 20);
+    let cache = Arc::new(BlockCache::new(cache_bytes, seed));
+    let tables = Tables::new(&world.sched, store, tiers.clone(), cache);
+    let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
+    let mut catalog = Catalog::default();
+    let floor = superblocks[0].manifest_end;
+    let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
+    let mut apply = |edit: Edit| catalog.apply(&edit, &tables);
+    let manifest = Manifest::read(store, superblocks[0].manifest, floor, &open, &mut apply)?;
+    check_files(&tiers, &catalog, &listed)?;
+    Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, seed })
+}
+
+/// The tiers must be those of one store, in order, and at epochs that a run or a crash of it could have left.
+fn check_superblocks(tiers: &Tiers, found: Vec<Option<Superblock>>) -> Result<Vec<Superblock>> {
+    let mut checked: Vec<Superblock> = Vec::new();
+    for (tier, superblock) in tiers.all.iter().zip(found) {
+        let file = format!("{}/{SUPERBLOCK_NAME}", tier.directory.place());
+        let refuse = |why: String| Err(Error::corrupt(&file, 0, why));
+        let Some(superblock) = superblock else {
+            return refuse(format!(
+                "tier {} of the store is missing: the directory holds none",
+                tier.ordinal
+            ));
+        };
+        let first = checked.first().copied().unwrap_or(superblock);
+        if superblock.store != first.store {
+            return refuse(format!("belongs to store {}, not to store {}", superblock.store, first.store));
+        }
+        if superblock.tier != tier.ordinal as u32 || superblock.tiers != tiers.all.len() as u32 {
+            return Err(Error::invalid(format!(
+                "{} is tier {} of {}, but the options name it tier {} of {}; give the tiers in the order in which \
+                 the store was made",
+                tier.directory.place(),
+                superblock.tier,
+                superblock.tiers,
+                tier.ordinal,
+                tiers.all.len()
+            )));
+        }
+        let epoch = superblock.epoch;
+        let raised = first.phase == Phase::Opening && epoch + 1 == first.epoch;
+        if epoch != first.epoch && !raised {
+            let (older, why) = match epoch < first.epoch {
+                true => (tier.ordinal, "it was restored from an older copy, or not mounted last time"),
+                false => (0, "the first tier was restored from an older copy"),
+            };
+            return refuse(format!(
+                "tier {older} is behind: tier {} is at epoch {epoch}, tier 0 at epoch {}; {why}",
+                tier.ordinal, first.epoch
+            ));
+        }
+        checked.push(superblock);
+    }
+    Ok(checked)
+}
+
+fn open_on_fast(tiers: &Tiers, file: FileId, cause: Cause) -> Result<Arc<dyn Device>> {
+    let fast = tiers.fast();
+    let fail = |source| Error::io(format!("open {file} in {}", fast.directory.place()), source);
+    let opened = fast.directory.open(&file.to_string(), Access::Buffered).map_err(fail)?;
+    Ok(tiers.metered(opened, 0, cause))
+}
+
+/// Every file that the manifest names must be there, as long as it was.
+fn check_files(tiers: &Tiers, catalog: &Catalog, listed: &[Vec<Listed>]) -> Result<()> {
+    for table in catalog.version.tables() {
+        let meta = &table.meta;
+        let parts = [
+            (meta.data_tier, FileKind::Data, meta.data_bytes),
+            (meta.meta_tier, FileKind::Meta, meta.meta_bytes),
+        ];
+        for (tier, kind, bytes) in parts {
+            let name = FileId::new(kind, meta.number).to_string();
+            let place = tiers.get(tier)?.directory.place();
+            let found = listed[tier as usize].iter().find(|file| file.name == name);
+            let why = match found {
+                Some(file) if file.bytes == bytes => continue,
+                Some(file) => format!("the file has {} bytes; it was written with {bytes}", file.bytes),
+                None => "the file is missing".to_owned(),
+            };
+            return Err(Error::corrupt(format!("{place}/{name}"), 0, why));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of the logs there are, ascending.
+pub(crate) fn log_numbers(listed: &[Listed]) -> Vec<u64> {
+    let number = |file: &Listed| match FileId::from_name(&file.name) {
+        Some(FileId { kind: FileKind::Log, number }) => Some(number),
+        _ => None,
+    };
+    let mut numbers: Vec<u64> = listed.iter().filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// What replaying the log gave.
+struct Recovered {
+    log: Replayed,
+    writer: MemTableWriter,
+    memtable: Arc<MemTable>,
+    /// Tables that replay filled before it ended; not in any version yet.
+    tables: Vec<(u64, Vec<TableMeta>)>,
+}
+
+impl Found {
+    /// The rest of open: everything that writes.
+    fn recover(mut self, options: Options, world: World) -> Result<(Arc<Engine>, Vec<Box<dyn Lock>>)> {
+        for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
+            tier.count(listed.iter().map(|file| file.bytes).sum());
+        }
+        let mut recovered = self.replay(&options)?;
+        let mut superblock = self.raise_epoch()?;
+        let mut manifest = self.resume_manifest(&mut superblock)?;
+        let last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
+        let keep = recovered.tables.is_empty()
+            && recovered.log.resumable
+            && recovered.writer.bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
+        let log = match keep {
+            true => self.resume_log(recovered.log.end)?,
+            false => self.cut_log(&options, &mut recovered, &mut manifest)?,
+        };
+        self.remove_orphans(log.end().file, manifest.number())?;
+        let operations = Operations::default();
+        restore_counters(&self.catalog.counters, &operations, &self.tiers.meter);
+        let log_counted = log.filled_after(0);
+        let current = Current {
+            active: recovered.memtable,
+            active_log: self.catalog.log_start,
+            sealed: Vec::new(),
+            version: self.catalog.version.clone(),
+            generation: 0,
+        };
+        let sched = world.sched;
+        let engine = Arc::new(Engine {
+            queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted), last_seq),
+            root: Turn::new(&sched, Root { manifest, superblock }),
+            store: superblock.store,
+            tiers: self.tiers,
+            tables: self.tables,
+            current: ArcSwap::from_pointee(current),
+            visible: AtomicU64::new(last_seq.0),
+            catalog: Mutex::new(&sched, self.catalog),
+            snapshots: Mutex::new(&sched, Snapshots::default()),
+            background: Background::new(&sched),
+            operations,
+            failure: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            options,
+            sched,
+        });
+        Ok((engine, self.locks))
+    }
+
+    fn replay(&mut self, options: &Options) -> Result<Recovered> {
+        let present = log_numbers(&self.listed[0]);
+        let superblock = self.superblocks[0];
+        let chain = Chain {
+            store: superblock.store,
+            kind: FileKind::Log,
+            first: self.catalog.log_start,
+            present: &present,
+            floor: superblock.log_end,
+            last_seq: Seq(0),
+        };
+        let tiers = self.tiers.clone();
+        let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
+        let (mut writer, mut memtable) = MemTable::new(self.seed);
+        let mut tables = Vec::new();
+        // Numbers in use by files that no edit names: what a crash left, and the logs themselves.
+        let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
+        let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
+        self.catalog.next_file = self.catalog.next_file.max(next);
+        let log = replay(chain, &open, &mut |header, payload| {
+            if header.kind != RecordKind::Batch {
+                let found = format!("a {:?} record in a log", header.kind);
+                return Err(Error::corrupt("log", header.durable.offset, found));
+            }
+            apply_payload(&mut writer, payload, header.first_seq)?;
+            if writer.bytes() > options.memtable_bytes() {
+                tables.push(self.flush_replayed(options, &memtable)?);
+                (writer, memtable) = MemTable::new(self.seed);
+            }
+            Ok(())
+        })?;
+        Ok(Recovered { log, writer, memtable, tables })
+    }
+
+    /// Writes a replayed memtable as tables: their run's age, and what they are.
+    fn flush_replayed(
+        &mut self,
+        options: &Options,
+        memtable: &Arc<MemTable>,
+    ) -> Result<(u64, Vec<TableMeta>)> {
+        let next_file = std::cell::Cell::new(self.catalog.next_file);
+        let take_number = || next_file.replace(next_file.get() + 1);
+        let output = OutputOptions {
+            store: self.superblocks[0].store,
+            tiers: &self.tiers,
+            cause: Cause::Recovery,
+            data_tier: 0,
+            table_bytes: options.table_bytes,
+            block_bytes: options.block_bytes,
+            take_number: &take_number,
+            check: &|| Ok(()),
+        };
+        let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false);
+        let mut input = MemCursor::new(memtable.clone());
+        let made = write_tables(&mut input, &mut retain, &output)?;
+        let age = take_number();
+        self.catalog.next_file = next_file.get();
+        for meta in &made {
+            self.tiers.fast().count(meta.bytes());
+        }
+        Ok((age, made))
+    }
+
+    fn raise_epoch(&self) -> Result<Superblock> {
+        let first = self.superblocks[0];
+        let epoch = first.epoch + 1;
+        let nowhere = Position::default();
+        let raised = |old: &Superblock, phase| Superblock {
+            epoch,
+            phase,
+            generation: old.generation + 1,
+            manifest_end: nowhere,
+            log_end: nowhere,
+            ..*old
+        };
+        // The ends of a clean close still hold while only the epoch changes.
+        let mut opening = Superblock {
+            manifest_end: first.manifest_end,
+            log_end: first.log_end,
+            ..raised(&first, Phase::Opening)
+        };
+        if let [_, others @ ..] = &self.superblocks[..]
+            && !others.is_empty()
+        {
+            // An open that was cut in its middle may have raised some; they must not be passed by.
+            if first.phase == Phase::Opening {
+                opening.epoch = first.epoch;
+            }
+            opening.write(self.tiers.fast().directory.as_ref())?;
+            for (tier, old) in self.tiers.all[1..].iter().zip(others) {
+                let next = Superblock { epoch: opening.epoch, ..raised(old, Phase::Open) };
+                next.write(tier.directory.as_ref())?;
+            }
+        }
+        let open = Superblock { epoch: opening.epoch, ..raised(&opening, Phase::Open) };
+        open.write(self.tiers.fast().directory.as_ref())?;
+        Ok(open)
+    }
+
+    /// Goes on in the manifest that was read, or, behind a torn end, in a new one.
+    fn resume_manifest(&mut self, superblock: &mut Superblock) -> Result<Manifest> {
+        let fast = self.tiers.fast();
+        let store = superblock.store;
+        if self.manifest.resumable {
+            let file = FileId::new(FileKind::Manifest, self.manifest.end.file);
+            let device = open_on_fast(&self.tiers, file, Cause::Manifest)?;
+            return Manifest::resume(store, self.manifest.end, device);
+        }
+        let number = self.catalog.take_file_number();
+        let wrap = |device| self.tiers.metered(device, 0, Cause::Manifest);
+        let snapshot = self.catalog.snapshot();
+        let manifest = Manifest::begin(fast.directory.as_ref(), &wrap, store, number, &snapshot)?;
+        superblock.manifest = number;
+        superblock.generation += 1;
+        superblock.write(fast.directory.as_ref())?;
+        Ok(manifest)
+    }
+
+    /// Goes on behind the last record; what was replayed becomes durable first.
+    fn resume_log(&self, end: Position) -> Result<LogWriter> {
+        let store = self.superblocks[0].store;
+        for number in log_numbers(&self.listed[0]) {
+            if (self.catalog.log_start..=end.file).contains(&number) {
+                let file = FileId::new(FileKind::Log, number);
+                let device = open_on_fast(&self.tiers, file, Cause::Log)?;
+                device.sync().map_err(|source| Error::io(format!("sync {file}"), source))?;
+            }
+        }
+        let file = FileId::new(FileKind::Log, end.file);
+        let device = open_on_fast(&self.tiers, file, Cause::Log)?;
+        LogWriter::resume(Place { store, file, offset: end.offset }, device)
+    }
+
+    /// Turns everything replayed into tables and begins a new log, in one edit.
+    fn cut_log(
+        &mut self,
+        options: &Options,
+        recovered: &mut Recovered,
+        manifest: &mut Manifest,
+    ) -> Result<LogWriter> {
+        if !recovered.writer.is_empty() {
+            recovered.tables.push(self.flush_replayed(options, &recovered.memtable)?);
+            (recovered.writer, recovered.memtable) = MemTable::new(self.seed);
+        }
+        let number = self.catalog.take_file_number();
+        let wrap = |device| self.tiers.metered(device, 0, Cause::Log);
+        let store = self.superblocks[0].store;
+        let next = NextLog::prepare(self.tiers.fast().directory.as_ref(), &wrap, store, number, None)?;
+        let mut edit = Edit {
+            log_start: Some(number),
+            next_file: Some(self.catalog.next_file),
+            last_seq: Some(recovered.log.last_seq),
+            ..Edit::default()
+        };
+        for (age, metas) in recovered.tables.drain(..) {
+            edit.added.extend(metas.into_iter().map(|meta| AddedTable { level: 0, age, meta }));
+        }
+        manifest.append(&edit)?;
+        self.catalog.apply(&edit, &self.tables)?;
+        Ok(LogWriter::start(store, next))
+    }
+
+    /// Removes files that nothing names: what crashes left behind.
+    fn remove_orphans(&self, log: u64, manifest: u64) -> Result<()> {
+        for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
+            for file in listed {
+                let Some(id) = FileId::from_name(&file.name) else { continue };
+                let wanted = match id.kind {
+                    FileKind::Superblock => true,
+                    FileKind::Manifest => tier.ordinal == 0 && id.number == manifest,
+                    FileKind::Log => tier.ordinal == 0 && (self.catalog.log_start..=log).contains(&id.number),
+                    FileKind::Data | FileKind::Meta => self.catalog.version.tables().any(|table| {
+                        let home = if id.kind == FileKind::Data {
+                            table.meta.data_tier
+                        } else {
+                            table.meta.meta_tier
+                        };
+                        table.meta.number == id.number && home as usize == tier.ordinal
+                    }),
+                };
+                if !wanted {
+                    tier.remove(id)?;
+                    tier.uncount(file.bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+}

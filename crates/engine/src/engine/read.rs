@@ -1,0 +1,115 @@
+//! Point reads: from the top, stopping at the first container that has a version the reader may see.
+//!
+//! A cached `get` takes no lock that a writer takes and makes no system call: one atomic load of `current`, one of
+//! `visible`, a search in each memtable, then per table a look into its filter and, where that says yes, its index
+//! and one block, all through the cache. A value found in a table is handed out as a reference into the cached
+//! block; one found in a memtable is copied, the one allocation, since it would pin the whole arena.
+
+use super::iterate::KeyRange;
+use super::{Current, Engine};
+use crate::error::{Error, Result};
+use crate::key::{Cursor, Kind, Seq, Trailer};
+use crate::memtable::MemCursor;
+use crate::value::Value;
+use crate::version::TableHandle;
+use std::sync::Arc;
+
+/// Entries of a memtable that an estimate looks at.
+const WALK_MAX: usize = 10_000;
+
+/// What a container says of a key.
+enum Answer {
+    Value(Value),
+    Deleted,
+}
+
+impl Engine {
+    /// The newest value of `key` (with its keyspace) at or below `at`, or as of now.
+    pub(crate) fn get(&self, key: &[u8], at: Option<Seq>) -> Result<Option<Value>> {
+        self.check_open()?;
+        let current = self.current.load();
+        // After `current`: see the module's head of the engine.
+        let seq = at.unwrap_or_else(|| self.visible());
+        self.operations.got();
+        self.find(&current, key, Trailer::read_at(seq))
+    }
+
+    /// As [`Engine::get`] for many keys, all at one number.
+    pub(crate) fn get_many(&self, keys: &[Vec<u8>], at: Option<Seq>) -> Result<Vec<Option<Value>>> {
+        self.check_open()?;
+        let current = self.current.load_full();
+        let seq = at.unwrap_or_else(|| self.visible());
+        // In key order, neighbours share blocks while these are still in the cache.
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
+        let mut found = vec![None; keys.len()];
+        for i in order {
+            self.operations.got();
+            found[i] = self.find(&current, &keys[i], Trailer::read_at(seq))?;
+        }
+        Ok(found)
+    }
+
+    /// About how many entries a range has, and how many bytes they take: of tables by their top indexes, without I/O
+    /// once they are open; of memtables by a walk of at most [`WALK_MAX`] entries.
+    pub(crate) fn approximate(&self, range: &KeyRange) -> Result<(u64, u64)> {
+        self.check_open()?;
+        let current = self.current.load_full();
+        let (mut entries, mut bytes) = (0.0, 0.0);
+        for handle in current.version.tables() {
+            let meta = &handle.meta;
+            if range.touches(&meta.smallest, &meta.largest) {
+                let share = handle.table()?.share_of(range.low_key(), range.high_key());
+                entries += meta.entries as f64 * share;
+                bytes += meta.data_bytes as f64 * share;
+            }
+        }
+        for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
+            let mut cursor = MemCursor::new(memtable.clone());
+            cursor.seek(range.low_key().unwrap_or_default(), Trailer::FIRST)?;
+            for _ in 0..WALK_MAX {
+                let Some(entry) = cursor.entry().filter(|entry| range.touches(entry.key, entry.key)) else {
+                    break;
+                };
+                entries += 1.0;
+                bytes += (entry.key.len() + entry.value.len()) as f64;
+                cursor.next()?;
+            }
+        }
+        Ok((entries as u64, bytes as u64))
+    }
+
+    fn find(&self, current: &Current, key: &[u8], bound: Trailer) -> Result<Option<Value>> {
+        for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
+            if let Some((trailer, value)) = memtable.get(key, bound) {
+                return match trailer.kind() {
+                    Some(Kind::Put) => Ok(Some(Value::copied(value))),
+                    _ => Ok(None),
+                };
+            }
+        }
+        for level in &current.version.levels {
+            let Some(guard) = level.guard_of(key) else { continue };
+            for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
+                match self.find_in_table(table, key, bound)? {
+                    Some(Answer::Value(value)) => return Ok(Some(value)),
+                    Some(Answer::Deleted) => return Ok(None),
+                    None => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn find_in_table(&self, handle: &Arc<TableHandle>, key: &[u8], bound: Trailer) -> Result<Option<Answer>> {
+        let Some(found) = handle.table()?.get(&self.tables.cache, key, bound)? else { return Ok(None) };
+        match found.trailer.kind() {
+            Some(Kind::Put) => Ok(Some(Answer::Value(Value::cached(found.value)))),
+            Some(Kind::Delete) => Ok(Some(Answer::Deleted)),
+            _ => Err(Error::internal(format!(
+                "table {} holds an entry of an unknown kind",
+                handle.meta.number
+            ))),
+        }
+    }
+}

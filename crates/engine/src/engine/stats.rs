@@ -1,0 +1,331 @@
+//! What the store has done and what it holds, in numbers.
+//!
+//! Bytes are counted by the device meter, per tier and cause; operations by relaxed atomics here, one per call.
+//! Both are cumulative over restarts: edits carry them into the manifest.
+
+use super::Engine;
+use crate::format::coding::put_varint;
+use crate::format::{Decode, Reader};
+use cuesta_device::{Cause, Counters};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counters of calls.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    gets: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    scans: AtomicU64,
+    flushes: AtomicU64,
+    merges: AtomicU64,
+    slowed_nanos: AtomicU64,
+}
+
+/// Counters of calls, read at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperationCounts {
+    /// Keys looked up.
+    pub gets: u64,
+    /// Batches written; a put is a batch of one.
+    pub writes: u64,
+    /// Bytes of keys and values in them.
+    pub written_bytes: u64,
+    /// Scans and cursors begun.
+    pub scans: u64,
+    /// Memtables turned into tables.
+    pub flushes: u64,
+    /// Merges and moves between levels.
+    pub merges: u64,
+    /// Nanoseconds that writers were slowed or made to wait.
+    pub slowed_nanos: u64,
+}
+
+impl Operations {
+    fn fields(&self) -> [&AtomicU64; 7] {
+        [
+            &self.gets,
+            &self.writes,
+            &self.written_bytes,
+            &self.scans,
+            &self.flushes,
+            &self.merges,
+            &self.slowed_nanos,
+        ]
+    }
+
+    pub(crate) fn got(&self) {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn wrote(&self, bytes: u64) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn scanned(&self) {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn flushed(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn merged(&self) {
+        self.merges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn slowed(&self, time: Duration) {
+        self.slowed_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> OperationCounts {
+        let [gets, writes, written_bytes, scans, flushes, merges, slowed_nanos] =
+            self.fields().map(|field| field.load(Ordering::Relaxed));
+        OperationCounts { gets, writes, written_bytes, scans, flushes, merges, slowed_nanos }
+    }
+}
+
+/// Whether the store takes writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreState {
+    /// Reads and writes.
+    Open,
+    /// Reads and writes, but a flush or merge waits for room; the text says on which tier.
+    OutOfRoom(String),
+    /// Reads only, since the failure that the text tells.
+    ReadOnly(String),
+}
+
+/// One tier, in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierStats {
+    /// Where it is.
+    pub place: String,
+    /// What the store may take there, in bytes.
+    pub capacity_bytes: u64,
+    /// What its files take, and what running jobs have been promised.
+    pub used_bytes: u64,
+}
+
+/// One level, in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// Sorted runs.
+    pub runs: u64,
+    /// Tables.
+    pub tables: u64,
+    /// Bytes of data parts, by tier.
+    pub bytes: Vec<u64>,
+    /// Entries, old versions and tombstones included.
+    pub entries: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+}
+
+/// Bytes of memory, by holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// The memory number.
+    pub limit_bytes: u64,
+    /// Memtables: active and waiting for their flush.
+    pub memtable_bytes: u64,
+    /// Cached blocks.
+    pub cache_bytes: u64,
+}
+
+/// The block cache, in numbers, since open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Lookups that found their block.
+    pub hits: u64,
+    /// Lookups that had to read it.
+    pub misses: u64,
+}
+
+/// The store in numbers; `Display` is one screen.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Whether it takes writes.
+    pub state: StoreState,
+    /// Number of the last write that readers see.
+    pub sequence: u64,
+    /// Fastest first.
+    pub tiers: Vec<TierStats>,
+    /// From the top.
+    pub levels: Vec<LevelStats>,
+    /// Who holds memory.
+    pub memory: MemoryStats,
+    /// Of the block cache.
+    pub cache: CacheStats,
+    /// Calls, since the store was made.
+    pub operations: OperationCounts,
+    /// Bytes and calls on media by tier and cause, since the store was made.
+    pub io: Counters,
+    /// Numbers that snapshots and iterators hold.
+    pub snapshots: u64,
+    /// Live keyspaces, besides the default one.
+    pub keyspaces: u64,
+}
+
+impl Engine {
+    pub(crate) fn stats(&self) -> Stats {
+        let current = self.current.load_full();
+        let tier = |tier: &crate::tier::Tier| TierStats {
+            place: tier.directory.place(),
+            capacity_bytes: tier.capacity_bytes,
+            used_bytes: tier.taken_bytes(),
+        };
+        let tiers: Vec<TierStats> = self.tiers.all.iter().map(tier).collect();
+        let level = |level: &crate::version::Level| {
+            let mut stats = LevelStats { bytes: vec![0; tiers.len()], ..LevelStats::default() };
+            stats.runs = level.runs().count() as u64;
+            for table in level.tables() {
+                stats.tables += 1;
+                stats.bytes[table.meta.data_tier as usize] += table.meta.data_bytes;
+                stats.entries += table.meta.entries;
+                stats.tombstones += table.meta.tombstones;
+            }
+            stats
+        };
+        let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
+        let memory = MemoryStats {
+            limit_bytes: self.options.memory_bytes,
+            memtable_bytes: memtables.map(|memtable| memtable.bytes()).sum(),
+            cache_bytes: self.tables.cache.bytes(),
+        };
+        let state = match (self.failure.get(), self.background.out_of_room()) {
+            (Some(cause), _) => StoreState::ReadOnly(cause.to_string()),
+            (None, Some(error)) => StoreState::OutOfRoom(error.to_string()),
+            (None, None) => StoreState::Open,
+        };
+        let (hits, misses) = self.tables.cache.hits_and_misses();
+        Stats {
+            state,
+            sequence: self.visible().0,
+            levels: current.version.levels.iter().map(level).collect(),
+            memory,
+            cache: CacheStats { hits, misses },
+            operations: self.operations.counts(),
+            io: self.tiers.meter.snapshot(),
+            snapshots: self.snapshots.lock().count(),
+            keyspaces: self.catalog.lock().keyspaces.len() as u64,
+            tiers,
+        }
+    }
+
+    /// Counters as the manifest keeps them.
+    pub(crate) fn encode_counters(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for field in self.operations.fields() {
+            put_varint(&mut out, field.load(Ordering::Relaxed));
+        }
+        for number in self.tiers.meter.snapshot().numbers() {
+            put_varint(&mut out, number);
+        }
+        out
+    }
+}
+
+/// Takes up counters where the last run left them. Counters of another shape (other tiers) are begun anew.
+pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, meter: &cuesta_device::Meter) {
+    let mut reader = Reader::new(bytes);
+    let mut numbers = || -> Decode<(Vec<u64>, Vec<u64>)> {
+        let mut calls = Vec::new();
+        for _ in operations.fields() {
+            calls.push(reader.varint()?);
+        }
+        let mut io = Vec::new();
+        while !reader.is_empty() {
+            io.push(reader.varint()?);
+        }
+        Ok((calls, io))
+    };
+    if let Ok((calls, io)) = numbers() {
+        operations
+            .fields()
+            .iter()
+            .zip(calls)
+            .for_each(|(field, value)| field.store(value, Ordering::Relaxed));
+        meter.restore(&io);
+    }
+}
+
+/// Bytes for people.
+#[derive(Debug)]
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].into_iter();
+        let mut unit = units.next().unwrap_or_default();
+        for larger in units {
+            if value < 1024.0 {
+                break;
+            }
+            (value, unit) = (value / 1024.0, larger);
+        }
+        let text = if unit == "B" { format!("{value} {unit}") } else { format!("{value:.1} {unit}") };
+        f.pad(&text)
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            StoreState::Open => writeln!(
+                f,
+                "state      open, {} keyspaces, {} snapshots",
+                self.keyspaces + 1,
+                self.snapshots
+            )?,
+            StoreState::OutOfRoom(why) => writeln!(f, "state      out of room: {why}")?,
+            StoreState::ReadOnly(why) => writeln!(f, "state      read-only: {why}")?,
+        }
+        for (i, tier) in self.tiers.iter().enumerate() {
+            let share = tier.used_bytes as f64 * 100.0 / tier.capacity_bytes.max(1) as f64;
+            let (used, capacity) = (Size(tier.used_bytes), Size(tier.capacity_bytes));
+            writeln!(f, "tier {i}     {used} of {capacity} ({share:.1} %)  {}", tier.place)?;
+        }
+        let m = &self.memory;
+        let (limit, memtables, cache) = (Size(m.limit_bytes), Size(m.memtable_bytes), Size(m.cache_bytes));
+        writeln!(f, "memory     of {limit}: memtables {memtables}, cache {cache}")?;
+        let lookups = (self.cache.hits + self.cache.misses).max(1);
+        let share = self.cache.hits as f64 * 100.0 / lookups as f64;
+        writeln!(f, "cache      {} hits, {} misses ({share:.1} %)", self.cache.hits, self.cache.misses)?;
+        let o = &self.operations;
+        writeln!(
+            f,
+            "calls      {} gets, {} writes ({}), {} scans",
+            o.gets,
+            o.writes,
+            Size(o.written_bytes),
+            o.scans
+        )?;
+        let slowed = o.slowed_nanos as f64 / 1e9;
+        writeln!(f, "background {} flushes, {} merges; writers slowed {slowed:.3} s", o.flushes, o.merges)?;
+        writeln!(f, "level  runs tables    entries tombstones  bytes by tier")?;
+        for (i, level) in self.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
+            let bytes: Vec<_> = level.bytes.iter().map(|bytes| Size(*bytes).to_string()).collect();
+            let LevelStats { runs, tables, entries, tombstones, .. } = level;
+            writeln!(f, "{i:>5} {runs:>5} {tables:>6} {entries:>10} {tombstones:>10}  {}", bytes.join(", "))?;
+        }
+        writeln!(f, "tier cause            reads     read      writes    written   syncs")?;
+        for tier in 0..self.tiers.len() {
+            for cause in Cause::ALL {
+                let c = self.io.get(tier, cause);
+                if c.read_ops + c.write_ops + c.syncs > 0 {
+                    let (read, written) = (Size(c.read_bytes), Size(c.write_bytes));
+                    let (name, reads, writes, syncs) = (cause.name(), c.read_ops, c.write_ops, c.syncs);
+                    writeln!(
+                        f,
+                        "{tier:>4} {name:<12} {reads:>9} {read:>10} {writes:>9} {written:>10} {syncs:>7}"
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

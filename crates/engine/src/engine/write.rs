@@ -1,0 +1,391 @@
+//! The write path: admit, sequence, log, apply, publish.
+//!
+//! Writers put their batches into the present group under a short lock, which gives each its block of sequence
+//! numbers. Whoever finds nobody leading takes the lead: it owns the log and the memtable's writing end, takes the
+//! whole group, writes it to the log with one call, syncs if any member asked for it, applies the entries, and
+//! publishes them by raising `visible`. The others sleep until their group is done, or until one of them finds the
+//! lead free. An uncontended write under `Os` meets no other thread: two short locks, one write call, one copy into
+//! the group and one into the memtable, no allocation once the buffers have grown.
+//!
+//! A group that asked for a sync is published after it, so no reader sees what a power cut could still take from a
+//! `Sync` writer.
+
+use super::{Engine, SEALED_MAX, Sealed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::record::{RECORD_HEADER_BYTES, stored_bytes};
+use crate::key::{KeyspaceId, Seq};
+use crate::log::{BatchEntries, LogWriter, NextLog};
+use crate::memtable::{MemTable, MemTableWriter};
+use crate::options::Durability;
+use crate::version::KeyspaceState;
+use cuesta_device::Cause;
+use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A group takes no further batch once it has this many bytes; a single batch may be larger.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// A writer slowed for compaction's sake waits at most this long per batch.
+const DELAY_MAX: Duration = Duration::from_millis(200);
+/// Time per byte just below the point where writers wait: 1 MB/s.
+const DELAY_PER_BYTE_MAX: f64 = 1e-6;
+
+/// A batch in a group.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    first_seq: Seq,
+    entries: u32,
+    payload_bytes: usize,
+    logged: bool,
+}
+
+/// Batches that will be written together: records with holes for their headers.
+#[derive(Debug, Default)]
+struct Group {
+    number: u64,
+    records: Vec<u8>,
+    members: Vec<Member>,
+    sync: bool,
+}
+
+/// What only the leader touches.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    pub(crate) log: LogWriter,
+    pub(crate) memtable: MemTableWriter,
+    /// Bytes of the log's files that the fast tier has counted, for the current file.
+    pub(crate) log_counted: u64,
+    spare: Group,
+}
+
+impl Lead {
+    pub(crate) fn new(log: LogWriter, memtable: MemTableWriter, log_counted: u64) -> Self {
+        Self { log, memtable, log_counted, spare: Group::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Queue {
+    group: Group,
+    /// `None` while somebody leads.
+    lead: Option<Box<Lead>>,
+    /// Number of the last group that is done.
+    done: u64,
+    next_seq: Seq,
+    /// Groups that failed, and how many of their members have not been told.
+    failed: BTreeMap<u64, (Error, usize)>,
+}
+
+/// Where writers meet.
+#[derive(Debug)]
+pub(crate) struct WriteQueue {
+    state: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl WriteQueue {
+    pub(crate) fn new(sched: &Sched, lead: Lead, last_seq: Seq) -> Self {
+        let queue = Queue {
+            group: Group { number: 1, ..Group::default() },
+            lead: Some(Box::new(lead)),
+            done: 0,
+            next_seq: Seq(last_seq.0 + 1),
+            failed: BTreeMap::new(),
+        };
+        Self { state: Mutex::new(sched, queue), changed: Condvar::new(sched) }
+    }
+
+    pub(crate) fn wake(&self) {
+        // Through the lock, so that no waiter is between its check and its wait.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// A batch as the write path takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoded<'a> {
+    /// Entries as [`crate::log::put_entry`] writes them.
+    pub(crate) payload: &'a [u8],
+    pub(crate) entries: u32,
+    /// The keyspaces it writes to, besides the default one.
+    pub(crate) keyspaces: &'a [Arc<KeyspaceState>],
+}
+
+impl Engine {
+    /// Writes a batch; returns the number of its last entry.
+    pub(crate) fn write(&self, batch: Encoded<'_>, durability: Durability) -> Result<Seq> {
+        self.check_writable()?;
+        if batch.entries == 0 {
+            return Ok(self.visible());
+        }
+        self.admit(batch.payload.len())?;
+        let mut queue = self.queue.state.lock();
+        while !queue.group.members.is_empty()
+            && queue.group.records.len() + batch.payload.len() > GROUP_BYTES_MAX
+        {
+            queue = self.lead_or_wait(queue);
+            self.check_writable()?;
+        }
+        // Under the queue's lock, where a drop raises its flag too: no batch gets a number after the drop.
+        batch.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
+        self.check_writable()?;
+        let first = queue.next_seq;
+        if first.0 + u64::from(batch.entries) > Seq::MAX.0 {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        queue.next_seq = Seq(first.0 + u64::from(batch.entries));
+        let number = queue.group.join(batch, first, durability);
+        while queue.done < number {
+            queue = self.lead_or_wait(queue);
+        }
+        queue.outcome(number)?;
+        Ok(Seq(first.0 + u64::from(batch.entries) - 1))
+    }
+
+    /// Makes everything written so far durable, as far as a log has it; `true` when entries exist that none has.
+    pub(crate) fn sync_log(&self) -> Result<bool> {
+        self.with_lead(|engine, lead| {
+            engine.check_writable()?;
+            lead.log.sync().inspect_err(|error| engine.fail(error))?;
+            Ok(lead.memtable.table().unlogged())
+        })
+    }
+
+    /// Seals the active memtable if it has anything, so that it will be flushed.
+    pub(crate) fn seal_active(&self) -> Result<()> {
+        self.with_lead(|engine, lead| {
+            engine.check_writable()?;
+            match lead.memtable.is_empty() {
+                true => Ok(()),
+                false => engine.rotate(lead),
+            }
+        })
+    }
+
+    /// Runs `work` as the leader, between groups.
+    pub(crate) fn with_lead<T>(&self, work: impl FnOnce(&Self, &mut Lead) -> Result<T>) -> Result<T> {
+        let mut queue = self.queue.state.lock();
+        let mut lead = loop {
+            match queue.lead.take() {
+                Some(lead) => break lead,
+                None => queue = self.queue.changed.wait(queue),
+            }
+        };
+        drop(queue);
+        let result = work(self, &mut lead);
+        self.queue.state.lock().lead = Some(lead);
+        self.queue.changed.notify_all();
+        result
+    }
+
+    /// Leads the present group if nobody does, else waits for a change.
+    fn lead_or_wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let Some(mut lead) = queue.lead.take() else {
+            return self.queue.changed.wait(queue);
+        };
+        let fresh = Group { number: queue.group.number + 1, ..std::mem::take(&mut lead.spare) };
+        let mut group = std::mem::replace(&mut queue.group, fresh);
+        drop(queue);
+
+        let result = self.carry_out(&mut lead, &mut group);
+
+        let mut queue = self.queue.state.lock();
+        queue.done = group.number;
+        if let Err(error) = result {
+            queue.failed.insert(group.number, (error, group.members.len()));
+        }
+        group.clear();
+        lead.spare = group;
+        queue.lead = Some(lead);
+        self.queue.changed.notify_all();
+        queue
+    }
+
+    /// Log, apply, publish.
+    fn carry_out(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
+        self.check_writable()?;
+        if lead.memtable.bytes() >= self.options.memtable_bytes() {
+            self.rotate(lead)?;
+        }
+        let logged = self.log_group(lead, group);
+        if let Err(error) = logged {
+            // Out of room is the one failure after which the log's end is known: nothing counts as appended.
+            if *error.kind() != ErrorKind::Full {
+                self.fail(&error);
+            }
+            return Err(error);
+        }
+        if let Err(error) = group.apply(&mut lead.memtable) {
+            self.fail(&error);
+            return Err(error);
+        }
+        if let Some(last) = group.members.last() {
+            self.visible.store(last.first_seq.0 + u64::from(last.entries) - 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn log_group(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
+        let numbers = |m: &Member| ((m.first_seq, m.entries), m.payload_bytes);
+        let unlogged = group.members.iter().filter(|member| !member.logged).count();
+        if unlogged > 0 {
+            lead.memtable.table().mark_unlogged();
+        }
+        if unlogged < group.members.len() {
+            let mut only_logged = if unlogged > 0 { group.logged_records() } else { Vec::new() };
+            let records = if unlogged > 0 { &mut only_logged } else { &mut group.records };
+            self.count_log(lead, records.len() as u64)?;
+            lead.log.append(records, group.members.iter().filter(|member| member.logged).map(numbers))?;
+        }
+        match group.sync {
+            // Not `Full`, whatever the medium says: after a failed sync nothing is known.
+            true => lead
+                .log
+                .sync()
+                .map_err(|error| Error::caused_by(ErrorKind::Io, "the log could not be made durable", error)),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts the log's growth against the fast tier before it happens.
+    fn count_log(&self, lead: &mut Lead, bytes: u64) -> Result<()> {
+        let filled = lead.log.filled_after(bytes);
+        if let Some(more) = filled.checked_sub(lead.log_counted).filter(|more| *more > 0) {
+            self.tiers.fast().lease(more)?.settle(more);
+            lead.log_counted = filled;
+        }
+        Ok(())
+    }
+
+    /// Seals memtable and log, and goes on in new ones.
+    fn rotate(&self, lead: &mut Lead) -> Result<()> {
+        let (number, recycled) = {
+            let mut catalog = self.catalog.lock();
+            (catalog.take_file_number(), self.background.take_retired_log())
+        };
+        let fast = self.tiers.fast();
+        let wrap = |device| self.tiers.metered(device, fast.ordinal, Cause::Log);
+        let next =
+            NextLog::prepare(fast.directory.as_ref(), &wrap, self.store, number, recycled.map(|r| r.number));
+        let next = next.inspect_err(|error| match (error.kind(), recycled) {
+            // A rename that failed half way leaves a name that nobody would find again.
+            (ErrorKind::Full, None) => {}
+            _ => self.fail(error),
+        })?;
+        lead.log_counted = recycled.map_or(0, |retired| retired.bytes);
+        lead.log.rotate(next).inspect_err(|error| self.fail(error))?;
+        let (writer, memtable) = MemTable::new(self.sched.rng(number).next_u64());
+        lead.memtable = writer;
+        let catalog = self.catalog.lock();
+        self.install(&catalog, |current| {
+            let memtable = std::mem::replace(&mut current.active, memtable);
+            current.sealed.insert(0, Sealed { memtable, first_log: current.active_log });
+            current.active_log = number;
+        });
+        drop(catalog);
+        self.background.wake();
+        Ok(())
+    }
+
+    /// Slows or stops a writer while the background is behind, so that neither memory nor level 0 grows without
+    /// bound: nothing below `level0_slow`, then a delay per byte that grows with the square of the way to
+    /// `level0_stop`, then a wait.
+    fn admit(&self, bytes: usize) -> Result<()> {
+        let (slow, stop) = (self.options.level0_slow as usize, self.options.level0_stop as usize);
+        let must_wait = || {
+            let current = self.current.load();
+            let memory =
+                current.sealed.len() >= SEALED_MAX && current.active.bytes() >= self.options.memtable_bytes();
+            memory || current.version.level0_runs() >= stop
+        };
+        if must_wait() {
+            self.background.wait_while(self, must_wait)?;
+        }
+        let runs = self.current.load().version.level0_runs();
+        if runs > slow {
+            let way = (runs - slow) as f64 / (stop - slow) as f64;
+            let delay = Duration::from_secs_f64(way * way * DELAY_PER_BYTE_MAX * bytes as f64).min(DELAY_MAX);
+            self.operations.slowed(delay);
+            self.sched.sleep(delay);
+        }
+        Ok(())
+    }
+}
+
+impl Queue {
+    /// What became of a member of a group that is done.
+    fn outcome(&mut self, number: u64) -> Result<()> {
+        let Some((error, untold)) = self.failed.get_mut(&number) else { return Ok(()) };
+        let error = error.clone();
+        *untold -= 1;
+        if *untold == 0 {
+            self.failed.remove(&number);
+        }
+        Err(error)
+    }
+}
+
+impl Group {
+    fn join(&mut self, batch: Encoded<'_>, first_seq: Seq, durability: Durability) -> u64 {
+        let at = self.records.len();
+        self.records.resize(at + RECORD_HEADER_BYTES, 0);
+        self.records.extend_from_slice(batch.payload);
+        self.records.resize(at + stored_bytes(batch.payload.len()), 0);
+        self.members.push(Member {
+            first_seq,
+            entries: batch.entries,
+            payload_bytes: batch.payload.len(),
+            logged: durability != Durability::Unlogged,
+        });
+        self.sync |= durability == Durability::Sync;
+        self.number
+    }
+
+    /// Each member with its payload.
+    fn payloads(&self) -> impl Iterator<Item = (&Member, &[u8])> {
+        let mut at = 0;
+        self.members.iter().map(move |member| {
+            let from = at + RECORD_HEADER_BYTES;
+            at += stored_bytes(member.payload_bytes);
+            (member, &self.records[from..from + member.payload_bytes])
+        })
+    }
+
+    /// The records that go to the log, without the others.
+    fn logged_records(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (_, payload) in self.payloads().filter(|(member, _)| member.logged) {
+            let at = out.len();
+            out.resize(at + RECORD_HEADER_BYTES, 0);
+            out.extend_from_slice(payload);
+            out.resize(at + stored_bytes(payload.len()), 0);
+        }
+        out
+    }
+
+    fn apply(&self, memtable: &mut MemTableWriter) -> Result<()> {
+        self.payloads().try_for_each(|(member, payload)| apply_payload(memtable, payload, member.first_seq))
+    }
+
+    /// Empties the group; its buffers stay, unless a huge batch has blown them up.
+    fn clear(&mut self) {
+        self.records.clear();
+        self.records.shrink_to(GROUP_BYTES_MAX);
+        self.members.clear();
+        self.sync = false;
+    }
+}
+
+/// Inserts a batch's entries: the one way into a memtable, for live writes and for replay alike.
+pub(crate) fn apply_payload(memtable: &mut MemTableWriter, payload: &[u8], first_seq: Seq) -> Result<()> {
+    let mut entries = BatchEntries::new(payload, first_seq);
+    let malformed = |malformed| Error::internal(format!("a batch that cannot be read back: {malformed}"));
+    while let Some(entry) = entries.next().map_err(malformed)? {
+        debug_assert!(KeyspaceId::of(entry.key).is_some());
+        memtable.insert(entry.key, entry.trailer, entry.value);
+    }
+    Ok(())
+}

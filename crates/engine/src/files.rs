@@ -1,0 +1,336 @@
+//! Looking at a store's files from outside: [`verify`] reads every byte of every file of a closed store and says what
+//! is wrong; [`inspect`] prints any one file in words.
+
+use crate::engine::open::{self, World};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::file::{BadHeader, FORMAT_VERSION, HEADER_BYTES, decode_header};
+use crate::format::record::RecordKind;
+use crate::format::window::Window;
+use crate::format::{FileId, FileKind, Place, Position};
+use crate::key::Seq;
+use crate::log::{BatchEntries, Chain, RecordReader, Step, replay};
+use crate::options::{Create, Options};
+use crate::table::{Table, describe_meta, verify as verify_table};
+use crate::version::Edit;
+use crate::version::superblock::Superblock;
+use cuesta_device::{Access, Cause, Device, Directory, FileDirectory};
+use cuesta_sched::Sched;
+use std::fmt::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How far a verification is.
+#[derive(Clone, Debug)]
+pub struct VerifyProgress {
+    /// The file being read.
+    pub file: String,
+    /// Bytes read so far, of all files.
+    pub bytes_done: u64,
+    /// Bytes there are.
+    pub bytes_total: u64,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Tier's place and file's name.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// What was found.
+    pub message: String,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyReport {
+    /// Files read.
+    pub files: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Empty for a sound store.
+    pub problems: Vec<Problem>,
+}
+
+impl VerifyReport {
+    /// Takes an error in that is about a file's content; any other ends the verification.
+    fn note(&mut self, error: Error) -> Result<()> {
+        match error.kind().clone() {
+            ErrorKind::Corrupt { file, offset } => {
+                self.problems.push(Problem { file, offset, message: error.to_string() });
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// Reads every byte of a store's files and checks it. The store must be closed.
+///
+/// # Errors
+/// `Locked`, `NotFound`, `Io`, `Invalid`; damage is not an error but part of the report.
+pub fn verify(options: &Options, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+    let open = |tier: &crate::options::TierOptions| -> Result<Arc<dyn Directory>> {
+        let opened = FileDirectory::open_existing(&tier.path);
+        let place = tier.path.display();
+        match opened {
+            Ok(directory) => Ok(Arc::new(directory)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no store in {place}: the directory does not exist"),
+            )),
+            Err(error) => Err(Error::io(format!("open the directory {place}"), error)),
+        }
+    };
+    let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
+    verify_in(options, World { sched: Sched::real(1), directories }, progress)
+}
+
+/// As [`verify`], in a world that is handed in.
+pub fn verify_in(
+    options: &Options,
+    world: World,
+    progress: &mut dyn FnMut(&VerifyProgress),
+) -> Result<VerifyReport> {
+    let options = Options { create: Create::Never, ..options.clone() };
+    options.validate()?;
+    let tiers = open::tiers(&options, &world)?;
+    let locks = open::lock(&tiers)?;
+    let mut report = VerifyReport::default();
+    if open::read_superblocks(&tiers).is_ok_and(|found| found.iter().all(Option::is_none)) {
+        let place = tiers.fast().directory.place();
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {place}")));
+    }
+    check_superblock_slots(&tiers, &mut report)?;
+    let found = match open::find(&options, &world, tiers, locks) {
+        Ok(found) => found,
+        Err(error) => {
+            report.note(error)?;
+            return Ok(report);
+        }
+    };
+    let total = found.listed.iter().flatten().map(|file| file.bytes).sum();
+    let mut told = VerifyProgress { file: String::new(), bytes_done: 0, bytes_total: total };
+    verify_manifest(&found, &mut report)?;
+    verify_logs(&found, &mut report)?;
+    for handle in found.catalog.version.tables() {
+        told.file = FileId::new(FileKind::Data, handle.meta.number).to_string();
+        progress(&told);
+        let checked = reopen(&found, handle).and_then(|table| {
+            verify_table(&table, &mut |bytes| {
+                told.bytes_done += bytes;
+                progress(&told);
+            })
+        });
+        checked.or_else(|error| report.note(error))?;
+    }
+    report.files = found.listed.iter().map(|files| files.len() as u64).sum();
+    report.bytes = total;
+    Ok(report)
+}
+
+/// A table read through devices that count under `Verify`.
+fn reopen(found: &open::Found, handle: &Arc<crate::version::TableHandle>) -> Result<Table> {
+    // Through the handle first: it checks the table against the manifest.
+    handle.table()?;
+    let open = |tier: u32, kind| -> Result<Arc<dyn Device>> {
+        let device = found.tiers.open_table_file(tier, FileId::new(kind, handle.meta.number))?;
+        Ok(found.tiers.metered(device, tier as usize, Cause::Verify))
+    };
+    let (data, meta) =
+        (open(handle.meta.data_tier, FileKind::Data)?, open(handle.meta.meta_tier, FileKind::Meta)?);
+    Table::open(found.tables.store, handle.meta.number, data, meta)
+}
+
+/// Opening is content with one whole slot; verification wants both.
+fn check_superblock_slots(tiers: &crate::tier::Tiers, report: &mut VerifyReport) -> Result<()> {
+    for tier in &tiers.all {
+        let name = crate::format::file::SUPERBLOCK_NAME;
+        let Ok(device) = tier.directory.open(name, Access::Buffered) else { continue };
+        let mut window = Window::new(device, FileId::new(FileKind::Superblock, 0))?;
+        let len = window.len() as usize;
+        for (slot, described) in Superblock::describe(window.at(0, len)?).into_iter().enumerate() {
+            if let Err(why) = described {
+                let file = format!("{}/{name}", tier.directory.place());
+                let offset = (slot * crate::version::superblock::SLOT_BYTES) as u64;
+                report.note(Error::corrupt(file, offset, format!("copy {slot} of the superblock: {why}")))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open_on_fast(found: &open::Found, file: FileId) -> Result<Arc<dyn Device>> {
+    let directory = &found.tiers.fast().directory;
+    let fail = |source| Error::io(format!("open {file} in {}", directory.place()), source);
+    Ok(found.tiers.metered(
+        directory.open(&file.to_string(), Access::Buffered).map_err(fail)?,
+        0,
+        Cause::Verify,
+    ))
+}
+
+/// The records were read to find the tables; behind them there must be nothing.
+fn verify_manifest(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
+    let file = FileId::new(FileKind::Manifest, found.manifest.end.file);
+    let mut reader = RecordReader::open(found.tables.store, file, open_on_fast(found, file)?)?;
+    while let Step::Record(_) = reader.step()? {}
+    nothing_follows(&mut reader, &file, report)
+}
+
+fn nothing_follows(reader: &mut RecordReader, file: &FileId, report: &mut VerifyReport) -> Result<()> {
+    match reader.first_nonzero()? {
+        Some(at) => report.note(Error::corrupt(file.to_string(), at, "bytes behind the last record")),
+        None => Ok(()),
+    }
+}
+
+fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
+    let present = open::log_numbers(&found.listed[0]);
+    let superblock = found.superblocks[0];
+    let chain = Chain {
+        store: superblock.store,
+        kind: FileKind::Log,
+        first: found.catalog.log_start,
+        present: &present,
+        floor: superblock.log_end,
+        last_seq: Seq(0),
+    };
+    let mut apply = |header: &crate::format::record::RecordHeader, payload: &[u8]| {
+        let mut entries = BatchEntries::new(payload, header.first_seq);
+        let mut seen = 0;
+        let corrupt =
+            |why| Error::corrupt(format!("log record {:?}", header.first_seq), header.durable.offset, why);
+        while entries.next().map_err(|malformed| corrupt(malformed.to_string()))?.is_some() {
+            seen += 1;
+        }
+        match seen == header.entries {
+            true => Ok(()),
+            false => Err(corrupt(format!("{seen} entries, {} were written", header.entries))),
+        }
+    };
+    let replayed = match replay(chain, &|file| open_on_fast(found, file), &mut apply) {
+        Ok(replayed) => replayed,
+        Err(error) => return report.note(error),
+    };
+    // After a clean close nothing lies behind the end; after a crash stale records of a recycled file may.
+    if superblock.log_end != Position::default() {
+        let file = FileId::new(FileKind::Log, replayed.end.file);
+        let mut reader = RecordReader::open(found.tables.store, file, open_on_fast(found, file)?)?;
+        while let Step::Record(_) = reader.step()? {}
+        return nothing_follows(&mut reader, &file, report);
+    }
+    Ok(())
+}
+
+/// Prints one file of a store in words.
+///
+/// # Errors
+/// `NotFound`, `Io`, `Unsupported` for a newer format, `Corrupt` for a damaged or foreign file.
+pub fn inspect(path: &Path, out: &mut dyn Write) -> Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Err(Error::invalid(format!("{} names no file", path.display())));
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let fail = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::NotFound, format!("there is no file {}", path.display()))
+        }
+        _ => Error::io(format!("open {}", path.display()), source),
+    };
+    let directory = FileDirectory::open_existing(parent).map_err(fail)?;
+    let device = directory.open(name, Access::Buffered).map_err(fail)?;
+    inspect_device(&path.display().to_string(), device, out)
+}
+
+fn inspect_device(name: &str, device: Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
+    let mut window = Window::new(device.clone(), FileId::new(FileKind::Superblock, 0))?;
+    let len = window.len();
+    let head = window.at(0, HEADER_BYTES)?;
+    if head.starts_with(b"CUESTASB") {
+        let slots = Superblock::describe(window.at(0, len as usize)?);
+        return slots.into_iter().enumerate().try_for_each(|(slot, described)| match described {
+            Ok(found) => say(out, format_args!("copy {slot}: {found:#?}\n")),
+            Err(why) => say(out, format_args!("copy {slot}: damaged: {why}\n")),
+        });
+    }
+    let (store, file) = match decode_header(head) {
+        Ok(found) => found,
+        Err(BadHeader::Version(version)) => {
+            let why = format!("{name} is of format {version}; this version reads format {FORMAT_VERSION}");
+            return Err(Error::new(ErrorKind::Unsupported, why));
+        }
+        Err(BadHeader::Malformed(malformed)) => return Err(Error::corrupt(name, 0, malformed)),
+    };
+    say(out, format_args!("{file} of store {store}, format {FORMAT_VERSION}, {len} bytes\n"))?;
+    match file.kind {
+        FileKind::Log | FileKind::Manifest => {
+            describe_records(RecordReader::open(store, file, device)?, file, out)
+        }
+        FileKind::Meta => describe_meta(Place { store, file, offset: 0 }, device, out),
+        FileKind::Data => say(
+            out,
+            format_args!(
+                "blocks of entries; their places are in the meta part of the same number, see {}\n",
+                FileId::new(FileKind::Meta, file.number)
+            ),
+        ),
+        FileKind::Superblock => Err(Error::corrupt(name, 0, "a superblock with a file header")),
+    }
+}
+
+fn say(out: &mut dyn Write, text: fmt::Arguments<'_>) -> Result<()> {
+    out.write_fmt(text).map_err(|_| Error::internal("the output failed"))
+}
+
+fn describe_records(mut reader: RecordReader, file: FileId, out: &mut dyn Write) -> Result<()> {
+    loop {
+        let at = reader.position().offset;
+        let header = match reader.step()? {
+            Step::Record(header) => header,
+            Step::Bad(why) => {
+                return match reader.first_nonzero()? {
+                    None => say(out, format_args!("{at}: end\n")),
+                    Some(_) => say(out, format_args!("{at}: no further record: {why}\n")),
+                };
+            }
+        };
+        let durable = header.durable;
+        let bytes = header.stored_bytes();
+        let payload = reader.payload()?;
+        match header.kind {
+            RecordKind::Batch => {
+                let (first, n) = (header.first_seq, header.entries);
+                say(
+                    out,
+                    format_args!(
+                        "{at}: batch of {n} entries from {first:?}, {bytes} bytes, durable up to {}:{}\n",
+                        durable.file, durable.offset
+                    ),
+                )?;
+                let mut entries = BatchEntries::new(payload, header.first_seq);
+                loop {
+                    match entries.next() {
+                        Ok(Some(entry)) => say(out, format_args!("    {}\n", short(&format!("{entry:?}"))))?,
+                        Ok(None) => break,
+                        Err(malformed) => return Err(Error::corrupt(file.to_string(), at, malformed)),
+                    }
+                }
+            }
+            RecordKind::Seal => say(out, format_args!("{at}: seal, the log goes on in {payload:?}\n"))?,
+            RecordKind::Edit => {
+                let edit = Edit::decode(payload, &file.to_string(), at)?;
+                say(out, format_args!("{at}: edit, {bytes} bytes: {edit}\n"))?;
+            }
+        }
+    }
+}
+
+/// At most one line's worth.
+fn short(text: &str) -> String {
+    const CHARS_MAX: usize = 160;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}… ({} characters)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}

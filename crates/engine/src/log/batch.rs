@@ -1,0 +1,83 @@
+//! The payload of a batch record: entries one after the other, each a kind byte, the keyspace's id, the key's bytes
+//! and, where the kind has one, the value's. The i-th entry has the record's first number plus i.
+
+use crate::format::coding::{put_bytes, put_varint};
+use crate::format::{Decode, Malformed, Reader};
+use crate::key::{Entry, KEY_BYTES_MAX, KeyspaceId, Kind, Seq, Trailer, VALUE_BYTES_MAX};
+
+/// Appends one entry to a payload.
+pub(crate) fn put_entry(out: &mut Vec<u8>, kind: Kind, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+    out.push(kind as u8);
+    put_varint(out, u64::from(keyspace.0));
+    put_bytes(out, key);
+    if kind != Kind::Delete {
+        put_bytes(out, value);
+    }
+}
+
+/// Walks a payload's entries, numbering them.
+#[derive(Debug)]
+pub(crate) struct BatchEntries<'a> {
+    reader: Reader<'a>,
+    seq: Seq,
+    /// The present entry's key with its prefix; one buffer for the whole walk.
+    key: Vec<u8>,
+}
+
+impl<'a> BatchEntries<'a> {
+    pub(crate) fn new(payload: &'a [u8], first_seq: Seq) -> Self {
+        Self { reader: Reader::new(payload), seq: first_seq, key: Vec::new() }
+    }
+
+    /// The next entry; `None` at the end of the payload.
+    pub(crate) fn next(&mut self) -> Decode<Option<Entry<'_>>> {
+        if self.reader.is_empty() {
+            return Ok(None);
+        }
+        let number = self.reader.u8()?;
+        let Some(kind) = Kind::from_stored(number) else {
+            return Err(Malformed(format!("entry kind {number} is not known to this version")));
+        };
+        let keyspace = KeyspaceId(self.reader.varint_u32()?);
+        let user_key = self.reader.bytes()?;
+        let value = if kind == Kind::Delete { &[][..] } else { self.reader.bytes()? };
+        if user_key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX || self.seq > Seq::MAX {
+            return Err(Malformed::new("an entry past the limits of keys, values or numbers"));
+        }
+        self.key.clear();
+        keyspace.prefix_to(&mut self.key, user_key);
+        let trailer = Trailer::new(self.seq, kind);
+        self.seq = Seq(self.seq.0 + 1);
+        Ok(Some(Entry { key: &self.key, trailer, value }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_numbered_from_the_first() {
+        let mut payload = Vec::new();
+        put_entry(&mut payload, Kind::Put, KeyspaceId(3), b"k", b"value");
+        put_entry(&mut payload, Kind::Delete, KeyspaceId(0), b"", b"ignored");
+        let mut entries = BatchEntries::new(&payload, Seq(7));
+        let first = entries.next().unwrap().unwrap();
+        assert_eq!((first.key, first.value), (&KeyspaceId(3).key(b"k")[..], &b"value"[..]));
+        assert_eq!(first.trailer, Trailer::new(Seq(7), Kind::Put));
+        let second = entries.next().unwrap().unwrap();
+        assert_eq!((second.key, second.value), (&KeyspaceId(0).key(b"")[..], &b""[..]));
+        assert_eq!(second.trailer, Trailer::new(Seq(8), Kind::Delete));
+        assert_eq!(entries.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_payload_cut_anywhere_is_refused_or_ends_at_an_entry() {
+        let mut payload = Vec::new();
+        put_entry(&mut payload, Kind::Put, KeyspaceId(3), b"key", b"value");
+        for end in 1..payload.len() {
+            assert!(BatchEntries::new(&payload[..end], Seq(1)).next().is_err(), "{end}");
+        }
+        assert!(BatchEntries::new(&[4, 0, 1, b'a'], Seq(1)).next().is_err());
+    }
+}

@@ -1,0 +1,19 @@
+//! The log: what was acknowledged and is not yet in a table.
+//!
+//! A chain of files, each a header and then records ([`crate::format::record`]). A file is filled, sealed with a
+//! record that names the next one, and retired once every entry in it is in a table; a retired file is renamed and
+//! filled again, which spares the file system from growing a new one. Stale records in it cannot be mistaken: the
+//! file's number is part of every checksum.
+//!
+//! One thread at a time owns the [`LogWriter`] (whoever leads a group of writes); readers exist only at open.
+//!
+//! Cost: an append is one write call and no copy beyond the group's buffer; a sync is one call for the current file,
+//! and one for each earlier file that was sealed since the last sync.
+
+mod batch;
+mod reader;
+mod writer;
+
+pub(crate) use batch::{BatchEntries, put_entry};
+pub(crate) use reader::{Chain, RecordReader, Replayed, Step, replay};
+pub(crate) use writer::{LogWriter, NextLog};

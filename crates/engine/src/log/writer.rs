@@ -1,0 +1,181 @@
+//! Appends to the log; owned by one thread at a time.
+//!
+//! Growing a file costs metadata at every sync, so a fresh file is extended with zeros, a step ahead of the records
+//! and in the same write call; a recycled file has its length already.
+
+use crate::error::{Error, Result};
+use crate::format::file::{HEADER_BYTES, encode_header};
+use crate::format::record::{self, RecordKind, encode_record};
+use crate::format::{FileId, FileKind, Place, Position, StoreId};
+use crate::key::Seq;
+use cuesta_device::{Access, Device, Directory};
+use std::sync::Arc;
+
+/// How far ahead of the records a fresh file is filled with zeros, in bytes.
+const EXTEND_BYTES: u64 = 256 << 10;
+
+/// A log file ready to be written to: named, with its header durable.
+#[derive(Debug)]
+pub(crate) struct NextLog {
+    number: u64,
+    device: Arc<dyn Device>,
+    /// Bytes that the file has already, written with zeros or stale records.
+    filled: u64,
+}
+
+impl NextLog {
+    /// Makes a log file, from `recycled` if there is one; when it returns, name and header are durable.
+    pub(crate) fn prepare(
+        directory: &dyn Directory,
+        wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
+        store: StoreId,
+        number: u64,
+        recycled: Option<u64>,
+    ) -> Result<Self> {
+        let file = FileId::new(FileKind::Log, number);
+        let name = file.to_string();
+        let fail = |source| Error::io(format!("make {name} in {}", directory.place()), source);
+        let device = match recycled {
+            Some(old) => {
+                directory.rename(&FileId::new(FileKind::Log, old).to_string(), &name).map_err(fail)?;
+                directory.open(&name, Access::Buffered).map_err(fail)?
+            }
+            None => directory.create(&name, Access::Buffered).map_err(fail)?,
+        };
+        let device = wrap(device);
+        device.write_at(&encode_header(store, file), 0).map_err(fail)?;
+        device.sync().map_err(fail)?;
+        directory.sync().map_err(fail)?;
+        let filled = device.len().map_err(fail)?;
+        Ok(Self { number, device, filled })
+    }
+}
+
+/// The end of the log.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    place: Place,
+    device: Arc<dyn Device>,
+    /// Bytes that the file has, records or not.
+    filled: u64,
+    /// Everything before is on media.
+    durable: Position,
+    /// Files sealed since the last sync; a sync of the current file must not run ahead of them.
+    sealed: Vec<Arc<dyn Device>>,
+}
+
+impl LogWriter {
+    /// Goes on in a fresh file.
+    pub(crate) fn start(store: StoreId, next: NextLog) -> Self {
+        let place =
+            Place { store, file: FileId::new(FileKind::Log, next.number), offset: HEADER_BYTES as u64 };
+        let durable = Position { file: next.number, offset: place.offset };
+        Self { place, device: next.device, filled: next.filled, durable, sealed: Vec::new() }
+    }
+
+    /// Goes on behind the last record of a file that was replayed and synced.
+    pub(crate) fn resume(place: Place, device: Arc<dyn Device>) -> Result<Self> {
+        let filled = device.len().map_err(|source| Error::io(format!("measure {}", place.file), source))?;
+        let durable = Position { file: place.file.number, offset: place.offset };
+        Ok(Self { place, device, filled, durable, sealed: Vec::new() })
+    }
+
+    /// Where the next record begins.
+    pub(crate) fn end(&self) -> Position {
+        Position { file: self.place.file.number, offset: self.place.offset }
+    }
+
+    /// Everything before this is on media.
+    pub(crate) fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// Bytes that the file will have once `bytes` more are appended.
+    pub(crate) fn filled_after(&self, bytes: u64) -> u64 {
+        let end = self.place.offset + bytes;
+        if end > self.filled { end.next_multiple_of(EXTEND_BYTES) } else { self.filled }
+    }
+
+    /// Seals records one after the other in `group`, each a hole for its header, a payload and padding, and writes
+    /// them with one call. `records` gives each one's numbers and payload length, in order.
+    ///
+    /// # Errors
+    /// When the write fails, nothing counts as appended; the next append overwrites what may have arrived.
+    pub(crate) fn append(
+        &mut self,
+        group: &mut Vec<u8>,
+        records: impl Iterator<Item = ((Seq, u32), usize)>,
+    ) -> Result<()> {
+        let mut at = 0;
+        for (numbers, payload_bytes) in records {
+            let len = record::stored_bytes(payload_bytes);
+            let place = self.place.at(self.place.offset + at as u64);
+            record::seal_record(
+                &mut group[at..at + len],
+                place,
+                RecordKind::Batch,
+                numbers,
+                payload_bytes,
+                self.durable,
+            );
+            at += len;
+        }
+        debug_assert_eq!(at, group.len());
+        self.write(group)
+    }
+
+    /// Writes records at the end, extending a fresh file in the same call.
+    fn write(&mut self, records: &mut Vec<u8>) -> Result<()> {
+        let len = records.len();
+        let end = self.place.offset + len as u64;
+        if end > self.filled {
+            records.resize((self.filled_after(len as u64) - self.place.offset) as usize, 0);
+        }
+        let written = self.device.write_at(records, self.place.offset);
+        let filled = self.place.offset + records.len() as u64;
+        records.truncate(len);
+        written.map_err(|source| Error::io(format!("append to {}", self.place.file), source))?;
+        self.filled = self.filled.max(filled);
+        self.place.offset = end;
+        Ok(())
+    }
+
+    /// Makes everything appended durable.
+    ///
+    /// # Errors
+    /// The state of what was appended is unknown then, and this writer must not be used again.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        if self.durable == self.end() {
+            return Ok(());
+        }
+        for device in self.sealed.drain(..).chain([self.device.clone()]) {
+            device.sync().map_err(|source| Error::io(format!("sync {}", self.place.file), source))?;
+        }
+        self.durable = self.end();
+        Ok(())
+    }
+
+    /// Seals the current file and goes on in `next`. Nothing becomes durable by it.
+    pub(crate) fn rotate(&mut self, next: NextLog) -> Result<()> {
+        let payload = next.number.to_le_bytes();
+        let mut seal = encode_record(self.place, RecordKind::Seal, (Seq(0), 0), &payload, self.durable);
+        self.write(&mut seal)?;
+        let file = FileId::new(FileKind::Log, next.number);
+        self.place = Place { store: self.place.store, file, offset: HEADER_BYTES as u64 };
+        self.sealed.push(std::mem::replace(&mut self.device, next.device));
+        self.filled = next.filled;
+        Ok(())
+    }
+
+    /// Makes everything durable and cuts off what the file has beyond its last record.
+    pub(crate) fn trim(&mut self) -> Result<()> {
+        self.sync()?;
+        if self.filled > self.place.offset {
+            let fail = |source| Error::io(format!("trim {}", self.place.file), source);
+            self.device.set_len(self.place.offset).map_err(fail)?;
+            self.device.sync().map_err(fail)?;
+            self.filled = self.place.offset;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! Memory for a memtable's nodes: fixed chunks, handed out from front to back, freed together.
+//!
+//! The [`Arena`] owns the chunks and is shared; the [`Bump`] is the writer's position in the last one. Only adding a
+//! chunk takes the arena's lock, which readers never do.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of a chunk; an entry that does not fit gets one of its own size.
+#[cfg(not(miri))]
+const CHUNK_BYTES: usize = 64 << 10;
+#[cfg(miri)]
+const CHUNK_BYTES: usize = 1 << 10;
+/// Every piece begins at a multiple of this.
+const ALIGNMENT: usize = 8;
+
+#[derive(Debug)]
+struct Chunk {
+    pointer: *mut u8,
+    layout: Layout,
+}
+
+/// The chunks of one memtable.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    chunks: Mutex<Vec<Chunk>>,
+    bytes: AtomicU64,
+}
+
+/// What is left of the last chunk; belongs to the one writer.
+#[derive(Debug)]
+pub(super) struct Bump {
+    next: *mut u8,
+    left: usize,
+}
+
+impl Default for Bump {
+    fn default() -> Self {
+        Self { next: ptr::null_mut(), left: 0 }
+    }
+}
+
+impl Arena {
+    /// Bytes of all chunks.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn add_chunk(&self, bytes: usize) -> *mut u8 {
+        let Ok(layout) = Layout::from_size_align(bytes, ALIGNMENT) else {
+            panic!("an entry of {bytes} bytes is larger than the address space")
+        };
+        // SAFETY: a chunk is never of size zero: `take` asks for a node at least.
+        let pointer = unsafe { alloc(layout) };
+        if pointer.is_null() {
+            handle_alloc_error(layout);
+        }
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).push(Chunk { pointer, layout });
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        pointer
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for chunk in chunks.drain(..) {
+            // SAFETY: each chunk came from `alloc` with this layout and is freed once, with the last owner.
+            unsafe { dealloc(chunk.pointer, chunk.layout) }
+        }
+    }
+}
+
+impl Bump {
+    /// `bytes` of uninitialised memory, aligned for a node, valid for as long as `arena` lives.
+    pub(super) fn take(&mut self, arena: &Arena, bytes: usize) -> *mut u8 {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        if bytes > CHUNK_BYTES / 4 {
+            // A chunk of its own; what is left of the present one stays in use.
+            return arena.add_chunk(bytes);
+        }
+        if bytes > self.left {
+            (self.next, self.left) = (arena.add_chunk(CHUNK_BYTES), CHUNK_BYTES);
+        }
+        let piece = self.next;
+        // SAFETY: `bytes` are left in the chunk, so the result is inside it or one past its end.
+        self.next = unsafe { self.next.add(bytes) };
+        self.left -= bytes;
+        piece
+    }
+}

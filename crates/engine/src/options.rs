@@ -1,0 +1,313 @@
+//! What a store is told at open. Paths, sizes and a memory number are enough; the rest has defaults.
+//!
+//! None of the fields is burnt into the files: a store may be reopened with any of them changed, except the number
+//! and order of its tiers.
+
+use crate::error::{Error, Result};
+use crate::key::VALUE_BYTES_MAX;
+use crate::table::Compression;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// When a write is acknowledged, and so what a crash may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Acknowledged once on media. Neither a kill nor a power cut loses it.
+    Sync,
+    /// Acknowledged once it left the process, on media at most this much later. A kill loses nothing; a power cut
+    /// loses at most the writes of that time.
+    Interval(Duration),
+    /// Acknowledged once it left the process. A kill loses nothing; a power cut loses at most what the operating
+    /// system had not written by itself.
+    Os,
+    /// Not logged. A kill or a power cut loses what had not reached a table; [`crate::Db::flush`] and
+    /// [`crate::Db::sync`] make it durable.
+    Unlogged,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sync => f.write_str("sync"),
+            Self::Interval(limit) => write!(f, "interval:{}", limit.as_millis()),
+            Self::Os => f.write_str("os"),
+            Self::Unlogged => f.write_str("unlogged"),
+        }
+    }
+}
+
+impl std::str::FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let expected = || {
+            Error::invalid(format!("durability {text:?}: use sync, interval:MS (1 or more), os or unlogged"))
+        };
+        match text {
+            "sync" => Ok(Self::Sync),
+            "os" => Ok(Self::Os),
+            "unlogged" => Ok(Self::Unlogged),
+            _ => match text.strip_prefix("interval:").map(str::parse) {
+                Some(Ok(millis)) if millis > 0 => Ok(Self::Interval(Duration::from_millis(millis))),
+                _ => Err(expected()),
+            },
+        }
+    }
+}
+
+/// A choice of containers, policies and tracker for one engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Profile {
+    /// Sorted tables in levels; the upper levels on the fast tier.
+    #[default]
+    Leveled,
+}
+
+impl Profile {
+    /// Every profile that exists.
+    pub const ALL: [Self; 1] = [Self::Leveled];
+
+    /// Its name, as options and files spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leveled => "leveled",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Profile {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|profile| profile.name() == text);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("there is no profile {text:?}; this version has: {known}"))
+        })
+    }
+}
+
+/// What to do about a store that is, or is not, there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Create {
+    /// Open it, or make it.
+    IfMissing,
+    /// Open it, or fail with [`crate::ErrorKind::NotFound`].
+    Never,
+    /// Make it, or fail with [`crate::ErrorKind::Exists`].
+    New,
+}
+
+/// One tier: a directory on one class of media.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierOptions {
+    /// A directory of its own; made if missing.
+    pub path: PathBuf,
+    /// What the store may take there, in bytes: a hard bound.
+    pub capacity_bytes: u64,
+    /// How blocks are compressed there.
+    pub compression: Compression,
+    /// Size of the Bloom filters of the tables there, in bits per key; more saves reads of absent keys.
+    pub filter_bits_per_key: u32,
+}
+
+impl TierOptions {
+    /// The fast tier: no compression, 10 filter bits a key.
+    pub fn fast(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
+        Self { path: path.into(), capacity_bytes, compression: Compression::None, filter_bits_per_key: 10 }
+    }
+
+    /// The capacity tier: lz4, 14 filter bits a key.
+    pub fn capacity(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
+        Self { path: path.into(), capacity_bytes, compression: Compression::Lz4, filter_bits_per_key: 14 }
+    }
+}
+
+/// How a store behaves; see the fields. Start from [`Options::at`], [`Options::tiered`] or [`Options::default`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Fastest first. The log, the manifest and all indexes and filters are on the first. At least one.
+    pub tiers: Vec<TierOptions>,
+    /// Bytes of memory for everything the store holds: cache, memtables, indexes. At least 8 MiB.
+    pub memory_bytes: u64,
+    /// How the parts are filled in.
+    pub profile: Profile,
+    /// Whether a missing store is made.
+    pub create: Create,
+    /// What an acknowledgement means where a write does not say.
+    pub durability: Durability,
+    /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
+    /// at most 64 MiB. Larger means fewer bytes rewritten and a longer replay after a crash.
+    pub memtable_bytes: Option<u64>,
+    /// Size at which compaction cuts its output tables, in bytes.
+    pub table_bytes: u64,
+    /// Target size of a block, in bytes: the unit of reads and of the cache.
+    pub block_bytes: u32,
+    /// How many times larger a level is than the one above.
+    pub level_ratio: u32,
+    /// Tables in level 0 that make a merge due.
+    pub level0_merge: u32,
+    /// Tables in level 0 from which on writers are slowed.
+    pub level0_slow: u32,
+    /// Tables in level 0 at which writers wait.
+    pub level0_stop: u32,
+    /// Threads that flush and compact: 1 to 8.
+    pub background_threads: u32,
+    /// Most bytes that a sequential scan reads ahead of itself.
+    pub read_ahead_bytes: u32,
+    /// Read and write tables past the operating system's page cache, which would hold them a second time.
+    pub direct_io: bool,
+    /// Bytes of log that may wait to be replayed before a memtable is turned into a table whatever its size.
+    pub log_bytes: u64,
+    /// Feeds every random choice (shapes in memory, hashing); 0 draws one at open.
+    pub seed: u64,
+}
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Least memory a store can work with.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
+const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
+const TIER_BYTES_MIN: u64 = 16 * MIB;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tiers: Vec::new(),
+            memory_bytes: 256 * MIB,
+            profile: Profile::default(),
+            create: Create::IfMissing,
+            durability: Durability::Os,
+            memtable_bytes: None,
+            table_bytes: 32 * MIB,
+            block_bytes: 4096,
+            level_ratio: 10,
+            level0_merge: 4,
+            level0_slow: 12,
+            level0_stop: 24,
+            background_threads: 2,
+            read_ahead_bytes: 256 << 10,
+            direct_io: true,
+            log_bytes: GIB,
+            seed: 0,
+        }
+    }
+}
+
+impl Options {
+    /// One tier at `path`, bounded by 1 TiB.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { tiers: vec![TierOptions::fast(path, 1 << 40)], ..Self::default() }
+    }
+
+    /// A fast and a capacity tier.
+    pub fn tiered(fast: TierOptions, capacity: TierOptions) -> Self {
+        Self { tiers: vec![fast, capacity], ..Self::default() }
+    }
+
+    /// Bytes that a memtable takes before it is flushed.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.memtable_bytes.unwrap_or((self.memory_bytes / 8).min(64 * MIB))
+    }
+
+    /// Longest value this store takes, in bytes.
+    pub fn value_bytes_max(&self) -> u64 {
+        (VALUE_BYTES_MAX as u64).min(self.memory_bytes / 8)
+    }
+
+    /// Largest batch this store takes, in bytes of keys and values: a quarter of the memory number.
+    pub fn batch_bytes_max(&self) -> u64 {
+        (self.memory_bytes / 4).min(1 << 30)
+    }
+
+    /// Checks every field, alone and together.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Invalid`], naming the field, what it is and what it may be.
+    pub fn validate(&self) -> Result<()> {
+        let check = |ok: bool, message: String| if ok { Ok(()) } else { Err(Error::invalid(message)) };
+        let between = |name: &str, value: u64, low: u64, high: u64| {
+            check(
+                (low..=high).contains(&value),
+                format!("{name} is {value}; it must be from {low} to {high}"),
+            )
+        };
+        check(!self.tiers.is_empty(), "tiers is empty; name at least one directory".to_owned())?;
+        between("the number of tiers", self.tiers.len() as u64, 1, 8)?;
+        between("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
+        for (i, tier) in self.tiers.iter().enumerate() {
+            between(&format!("tiers[{i}].capacity_bytes"), tier.capacity_bytes, TIER_BYTES_MIN, 1 << 60)?;
+            between(&format!("tiers[{i}].filter_bits_per_key"), tier.filter_bits_per_key.into(), 0, 32)?;
+            let twice = self.tiers[..i].iter().any(|other| other.path == tier.path);
+            check(!twice, format!("tiers[{i}].path {} is named twice", tier.path.display()))?;
+        }
+        let memtable = self.memtable_bytes();
+        between("memtable_bytes", memtable, MEMTABLE_BYTES_MIN, self.memory_bytes / 4)?;
+        let fast = self.tiers[0].capacity_bytes;
+        check(
+            memtable <= fast / 8,
+            format!(
+                "memtable_bytes is {memtable}; at most an eighth of the first tier's {fast} bytes fits its log"
+            ),
+        )?;
+        between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
+        between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
+        between("level_ratio", self.level_ratio.into(), 2, 100)?;
+        between("level0_merge", self.level0_merge.into(), 1, 1000)?;
+        between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
+        between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;
+        between("background_threads", self.background_threads.into(), 1, 8)?;
+        between("read_ahead_bytes", self.read_ahead_bytes.into(), 4096, 16 * MIB)?;
+        between("log_bytes", self.log_bytes, MIB, 1 << 40)?;
+        if let Durability::Interval(limit) = self.durability {
+            between("durability interval in ms", limit.as_millis() as u64, 1, 3_600_000)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_alone_are_enough() {
+        Options::at("/tmp/x").validate().unwrap();
+        Options::tiered(TierOptions::fast("a", GIB), TierOptions::capacity("b", 8 * GIB)).validate().unwrap();
+    }
+
+    #[test]
+    fn sizes_that_do_not_add_up_are_named() {
+        let refuse = |change: fn(&mut Options), word: &str| {
+            let mut options = Options::at("x");
+            change(&mut options);
+            let error = options.validate().unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        };
+        refuse(|o| o.tiers.clear(), "tiers");
+        refuse(|o| o.memory_bytes = 1, "memory_bytes");
+        refuse(|o| o.tiers.push(o.tiers[0].clone()), "named twice");
+        refuse(|o| o.memtable_bytes = Some(o.memory_bytes), "memtable_bytes");
+        refuse(|o| o.level0_stop = o.level0_slow, "level0_stop");
+        refuse(|o| o.tiers[0].capacity_bytes = 100 * MIB, "eighth of the first tier");
+        refuse(|o| o.durability = Durability::Interval(Duration::ZERO), "interval");
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for text in ["sync", "interval:5", "os", "unlogged"] {
+            assert_eq!(text.parse::<Durability>().unwrap().to_string(), text);
+        }
+        assert!("interval:0".parse::<Durability>().is_err());
+        assert_eq!("leveled".parse::<Profile>().unwrap(), Profile::Leveled);
+        assert!("prism".parse::<Profile>().unwrap_err().to_string().contains("leveled"));
+    }
+}

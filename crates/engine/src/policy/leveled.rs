@@ -1,0 +1,139 @@
+//! Leveled compaction: one run per level below level 0, each level `ratio` times larger than the one above.
+//!
+//! Sizes are dynamic: the last level is as large as it is, and targets follow from it upwards; the first level whose
+//! target is not below the base takes level 0's merges, and levels between are left empty. So the last level holds
+//! all but about a `ratio`-th of the data, however much there is (Dong et al., "Optimizing space amplification in
+//! RocksDB", CIDR 2017).
+//!
+//! The level that is furthest over its target goes first; of its tables the one that drags the fewest bytes of the
+//! next level along. A table that drags nothing is moved. Plans never overlap ones that run.
+
+use super::{LevelView, Plan, TableView, View};
+
+/// Share of its target at which a level is due.
+const SCORE_DUE: f64 = 1.0;
+
+/// The level that level 0 merges into.
+pub(crate) fn base_level(view: &View) -> usize {
+    level_targets(view).iter().skip(1).position(|target| *target > 0).map_or(view.levels.len() - 1, |i| i + 1)
+}
+
+/// Bytes that each level should have at most; 0 for level 0, which goes by runs, and for levels to be left empty.
+pub(crate) fn level_targets(view: &View) -> Vec<u64> {
+    let last = view.levels.len() - 1;
+    let mut targets = vec![0; view.levels.len()];
+    // The largest level is the last in use, wherever it is; empty ones above it are skipped.
+    let used = view.levels.iter().skip(1).map(LevelView::bytes).max().unwrap_or(0);
+    let mut target = used.max(view.base_bytes);
+    for level in (1..=last).rev() {
+        targets[level] = target;
+        if target <= view.base_bytes || level == 1 {
+            break;
+        }
+        target = (target / view.ratio).max(view.base_bytes);
+    }
+    targets
+}
+
+/// Bytes above what the levels should have: what merging still has to do.
+#[cfg(test)]
+pub(crate) fn debt(view: &View) -> u64 {
+    let targets = level_targets(view);
+    let last = view.levels.len() - 1;
+    let over = |i: usize| view.levels[i].bytes().saturating_sub(targets[i]);
+    let level0 = if view.levels[0].runs.len() >= view.level0_merge { view.levels[0].bytes() } else { 0 };
+    level0 + (1..last).map(over).sum::<u64>()
+}
+
+/// The next thing to do, if anything is due.
+pub(crate) fn plan(view: &View) -> Option<Plan> {
+    let targets = level_targets(view);
+    let last = view.levels.len() - 1;
+    let mut scores: Vec<(f64, usize)> = Vec::new();
+    scores.push((view.levels[0].runs.len() as f64 / view.level0_merge as f64, 0));
+    for level in 1..last {
+        let bytes =
+            view.levels[level].tables().filter(|table| !table.busy).map(|table| table.bytes).sum::<u64>();
+        if bytes > 0 {
+            scores.push((bytes as f64 / targets[level].max(1) as f64, level));
+        }
+    }
+    // The upper level first where two are equally far over.
+    scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    scores.into_iter().filter(|(score, level)| is_due(*score, *level)).find_map(|(_, level)| match level {
+        0 => plan_level0(view),
+        _ => plan_level(view, level),
+    })
+}
+
+/// Level 0 is due when it has its number of runs; a level below when it is over its target.
+fn is_due(score: f64, level: usize) -> bool {
+    if level == 0 { score >= SCORE_DUE } else { score > SCORE_DUE }
+}
+
+/// All runs of level 0 into the base level.
+fn plan_level0(view: &View) -> Option<Plan> {
+    let inputs: Vec<&TableView> = view.levels[0].tables().collect();
+    // A newer run must not overtake an older one that is on its way.
+    if inputs.is_empty() || inputs.iter().any(|table| table.busy) {
+        return None;
+    }
+    merge(view, 0, &inputs, output_of(view, 0))
+}
+
+/// Where a level's data goes: to the base, or to the next level below it; but never past a level that holds data,
+/// which would put newer versions below older ones.
+fn output_of(view: &View, level: usize) -> usize {
+    let wanted = (level + 1).max(base_level(view));
+    (level + 1..wanted).find(|between| view.levels[*between].bytes() > 0).unwrap_or(wanted)
+}
+
+/// The table of `level` that drags the least along.
+fn plan_level(view: &View, level: usize) -> Option<Plan> {
+    let output = output_of(view, level);
+    let cost = |table: &TableView| {
+        let dragged: u64 =
+            view.levels[output].overlapping(&table.smallest, &table.largest).map(|table| table.bytes).sum();
+        // Tombstones are cheap to merge and free room below.
+        let live = table.bytes - table.bytes * table.tombstones.min(table.entries) / table.entries.max(1) / 2;
+        (dragged as f64 + live as f64) / table.bytes.max(1) as f64
+    };
+    let mut candidates: Vec<&TableView> = view.levels[level].tables().filter(|table| !table.busy).collect();
+    candidates.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.number.cmp(&b.number)));
+    candidates.into_iter().find_map(|table| merge(view, level, &[table], output))
+}
+
+/// Merges `inputs` of `level` and what they overlap in `output`; `None` when that would meet a running plan.
+fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Option<Plan> {
+    let smallest = inputs.iter().map(|table| &table.smallest).min()?;
+    let largest = inputs.iter().map(|table| &table.largest).max()?;
+    let below: Vec<&TableView> = view.levels[output].overlapping(smallest, largest).collect();
+    let smallest =
+        below.iter().map(|table| &table.smallest).min().map_or(smallest, |s| s.min(smallest)).clone();
+    let largest = below.iter().map(|table| &table.largest).max().map_or(largest, |l| l.max(largest)).clone();
+    if below.iter().any(|table| table.busy) || meets_running(view, level, output, &smallest, &largest) {
+        return None;
+    }
+    if let ([table], true) = (inputs, below.is_empty()) {
+        return Some(Plan::Move { table: table.number, from: level, to: output, smallest, largest });
+    }
+    let mut deeper = view.levels[output + 1..].iter();
+    let drop_tombstones = deeper.all(|deeper| deeper.overlapping(&smallest, &largest).next().is_none());
+    let numbers = |tables: &[&TableView]| tables.iter().map(|table| table.number).collect::<Vec<_>>();
+    let mut all = vec![(level, numbers(inputs))];
+    if !below.is_empty() {
+        all.push((output, numbers(&below)));
+    }
+    Some(Plan::Merge { inputs: all, output_level: output, drop_tombstones, smallest, largest })
+}
+
+/// Whether a running plan writes to one of the levels that this one reads, writes or passes, among the same keys.
+fn meets_running(view: &View, level: usize, output: usize, smallest: &[u8], largest: &[u8]) -> bool {
+    view.running.iter().any(|running| {
+        let same_keys = running.smallest.as_slice() <= largest && smallest <= running.largest.as_slice();
+        same_keys && (level..=output).contains(&running.output_level)
+    })
+}
+
+#[cfg(test)]
+mod tests;

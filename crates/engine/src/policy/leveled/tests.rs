@@ -1,0 +1,270 @@
+use super::super::{RunView, RunningPlan};
+use super::*;
+use expect_test::{Expect, expect};
+
+/// Reads a view: a line a level, runs newest first between bars, tables as `number[first..last bytes]`, `!` for
+/// busy, `~n` for n tombstones in a hundred entries. "running L2 a..c" adds a running plan that writes to level 2.
+fn view(text: &str) -> View {
+    let mut view = View {
+        levels: vec![LevelView::default(); 8],
+        running: Vec::new(),
+        ratio: 10,
+        level0_merge: 4,
+        base_bytes: 100,
+    };
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(rest) = line.strip_prefix("running L") {
+            let (level, range) = rest.split_once(' ').unwrap();
+            let (smallest, largest) = range.split_once("..").unwrap();
+            view.running.push(RunningPlan {
+                inputs: Vec::new(),
+                output_level: level.parse().unwrap(),
+                smallest: smallest.into(),
+                largest: largest.into(),
+            });
+            continue;
+        }
+        let (level, runs) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
+        let runs: Vec<_> = runs.split('|').map(|run| run.split_whitespace().map(table).collect()).collect();
+        let age = |i: usize| (100 - i) as u64;
+        view.levels[level.parse::<usize>().unwrap()].runs =
+            runs.into_iter().enumerate().map(|(i, tables)| RunView { age: age(i), tables }).collect();
+    }
+    view
+}
+
+fn table(word: &str) -> TableView {
+    let (number, rest) = word.split_once('[').unwrap();
+    let (smallest, rest) = rest.split_once("..").unwrap();
+    let (largest, rest) = rest.split_once(',').unwrap();
+    let (bytes, flags) = rest.split_once(']').unwrap();
+    TableView {
+        number: number.parse().unwrap(),
+        bytes: bytes.parse().unwrap(),
+        entries: 100,
+        tombstones: flags.split_once('~').map_or(0, |(_, n)| n.parse().unwrap()),
+        smallest: smallest.into(),
+        largest: largest.into(),
+        busy: flags.contains('!'),
+    }
+}
+
+fn check(text: &str, expected: Expect) {
+    let view = view(text);
+    let planned = plan(&view).map_or("nothing is due".to_owned(), |plan| plan.to_string());
+    expected.assert_eq(&format!(
+        "targets {:?}, base L{}, debt {}\n{planned}\n",
+        level_targets(&view),
+        base_level(&view),
+        debt(&view)
+    ));
+}
+
+#[test]
+fn an_empty_store_needs_nothing() {
+    check(
+        "",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
+        nothing is due
+    "#]],
+    );
+}
+
+#[test]
+fn level_0_waits_for_its_number_of_runs() {
+    check(
+        "L0: 3[a..z,10] | 2[a..z,10] | 1[a..z,10]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
+        nothing is due
+    "#]],
+    );
+}
+
+#[test]
+fn level_0_goes_to_the_last_level_while_that_is_small() {
+    check(
+        "L0: 4[c..m,10] | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]
+           L7: 9[a..c,40] 8[y..zz,40]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 40
+        merge L0: #4 #3 #2 #1 L7: #9 #8 into L7 [a..zz], tombstones go
+    "#]],
+    );
+}
+
+#[test]
+fn the_base_rises_as_the_last_level_grows() {
+    check(
+        "L0: 4[c..m,10] | 3[a..f,10] | 2[a..z,10] | 1[a..z,10]
+           L5: 5[x..zz,10]
+           L6: 6[a..b,100]
+           L7: 7[a..z,20000]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 100, 200, 2000, 20000], base L4, debt 40
+        merge L0: #4 #3 #2 #1 into L4 [a..z]
+    "#]],
+    );
+}
+
+#[test]
+fn no_level_with_data_is_passed_by() {
+    check(
+        "L0: 4[c..m,10] | 3[a..f,10] | 2[a..z,10] | 1[a..z,10]
+           L5: 5[a..b,10]
+           L7: 7[a..z,20]",
+        expect![[r#"
+               targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 50
+               merge L5: #5 L7: #7 into L7 [a..z], tombstones go
+           "#]],
+    );
+}
+
+#[test]
+fn the_table_that_drags_least_goes_first() {
+    check(
+        "L6: 1[a..c,120] 2[d..f,120] 3[g..i,120]
+           L7: 4[a..b,500] 5[d..e,100] 6[h..z,900]",
+        expect![[r#"
+               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 210
+               merge L6: #2 L7: #5 into L7 [d..f], tombstones go
+           "#]],
+    );
+}
+
+#[test]
+fn tombstones_tip_the_scale() {
+    check(
+        "L6: 1[a..c,120] 2[d..f,120] 3[g..i,120]~100
+           L7: 4[a..b,120] 5[d..e,120] 6[h..z,130]
+           L5: 9[zz..zzz,5]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 370], base L6, debt 265
+        move #9 from L5 to L6
+    "#]],
+    );
+}
+
+#[test]
+fn what_drags_nothing_is_moved() {
+    check(
+        "L6: 1[a..c,120] 2[d..f,120]
+           L7: 4[d..b,500] 5[d..e,100] 6[h..z,900]",
+        expect![[r#"
+               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 90
+               move #1 from L6 to L7
+           "#]],
+    );
+}
+
+#[test]
+fn a_plan_keeps_off_those_that_run() {
+    check(
+        "L6: 1[a..c,120] 2[d..f,120] 3[g..i,120]
+           L7: 4[a..b,500] 5[d..e,100]! 6[h..z,900]
+           running L7 a..b",
+        expect![[r#"
+               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 210
+               merge L6: #3 L7: #6 into L7 [g..z], tombstones go
+           "#]],
+    );
+    check(
+        "L0: 4[c..m,10]! | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 40
+        nothing is due
+    "#]],
+    );
+}
+
+#[test]
+fn tombstones_stay_while_older_data_lies_deeper() {
+    check(
+        "L0: 4[c..m,10] | 3[a..f,10] | 2[a..z,10] | 1[a..z,10]
+           L6: 6[a..b,10]
+           L7: 7[c..d,1500]",
+        expect![[r#"
+               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 40
+               merge L0: #4 #3 #2 #1 into L5 [a..z]
+           "#]],
+    );
+}
+
+/// Applies plans to sizes alone, until nothing is due.
+fn settle(view: &mut View) -> u64 {
+    let mut written = 0;
+    for step in 0.. {
+        assert!(step < 10_000, "plans never end");
+        let Some(plan) = plan(view) else { return written };
+        let running = plan.running();
+        let mut bytes = 0;
+        let mut entries = Vec::new();
+        for level in &mut view.levels {
+            for run in &mut level.runs {
+                let taken = run.tables.iter().filter(|table| running.inputs.contains(&table.number));
+                taken.for_each(|table| {
+                    bytes += table.bytes;
+                    entries.push(table.number);
+                });
+                run.tables.retain(|table| !running.inputs.contains(&table.number));
+            }
+            level.runs.retain(|run| !run.tables.is_empty());
+        }
+        if matches!(plan, Plan::Merge { .. }) {
+            written += bytes;
+        }
+        let output = &mut view.levels[running.output_level].runs;
+        if output.is_empty() {
+            output.push(RunView { age: 0, tables: Vec::new() });
+        }
+        // The output is cut into tables of 50 bytes that share its range evenly.
+        let pieces = bytes.div_ceil(50).max(1);
+        let low = u64::from_be_bytes(running.smallest[..8].try_into().unwrap());
+        let high = u64::from_be_bytes(running.largest[..8].try_into().unwrap());
+        for piece in 0..pieces {
+            let at = |i: u64| low + ((high - low) as u128 * u128::from(i) / u128::from(pieces)) as u64;
+            let (smallest, largest) = (at(piece), if piece + 1 == pieces { high } else { at(piece + 1) - 1 });
+            output[0].tables.push(TableView {
+                number: entries[0] * 1000 + piece + step * 1_000_000_000,
+                bytes: bytes / pieces,
+                entries: 10,
+                tombstones: 0,
+                smallest: smallest.to_be_bytes().into(),
+                largest: largest.to_be_bytes().into(),
+                busy: false,
+            });
+        }
+        output[0].tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+    }
+    written
+}
+
+#[test]
+fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
+    let mut view = view("");
+    let mut rng = cuesta_sched::Rng::new(5);
+    let (mut filled, mut written) = (0, 0);
+    for flush in 0..400 {
+        let (low, high) = (rng.below(1 << 40), (1 << 60) + rng.below(1 << 60));
+        let table = TableView {
+            number: flush + 1,
+            bytes: 25,
+            entries: 10,
+            tombstones: 0,
+            smallest: low.to_be_bytes().into(),
+            largest: high.to_be_bytes().into(),
+            busy: false,
+        };
+        filled += 25;
+        view.levels[0].runs.insert(0, RunView { age: flush + 1, tables: vec![table] });
+        written += 25 + settle(&mut view);
+        let targets = level_targets(&view);
+        assert!(view.levels[0].runs.len() < 4);
+        for level in 1..7 {
+            assert!(view.levels[level].bytes() <= targets[level], "level {level} after flush {flush}");
+        }
+    }
+    let amplification = written as f64 / f64::from(filled);
+    assert!((2.0..16.0).contains(&amplification), "{amplification}");
+}

@@ -1,0 +1,281 @@
+//! Sorted tables: entries in key order, written once (`docs/format/table.md`).
+//!
+//! A table has two files, each on the tier that suits it: the data part, blocks of entries; and the meta part, the
+//! filters and indexes that lead to a block, cut into partitions of about a page, and a small top index over these,
+//! which stays in memory while the table is open.
+//!
+//! A point read asks, in order, the top index (memory), the partition's filter and its index (cache, else one read
+//! of the meta part each), and one data block (cache, else one aligned read of at most 8 KiB for blocks of the usual
+//! size). A hit in the cache copies nothing and allocates nothing; a value is handed out as part of its block.
+
+mod block;
+mod cache;
+mod compression;
+mod cursor;
+mod filter;
+mod index;
+mod properties;
+mod stored;
+mod verify;
+mod writer;
+
+pub use compression::Compression;
+
+pub(crate) use cache::{BlockCache, BlockSlice, Fill};
+pub(crate) use cursor::TableCursor;
+pub(crate) use properties::Properties;
+pub(crate) use verify::{describe_meta, verify};
+pub(crate) use writer::{TableWriter, WriterOptions};
+
+use crate::error::{Error, Result};
+use crate::format::file::{HEADER_BYTES, check_header};
+use crate::format::{FileId, FileKind, Malformed, Place, StoreId};
+use crate::key::Trailer;
+use block::BlockCursor;
+use cache::{Block, BlockKey};
+use cuesta_device::{ALIGNMENT, AlignedBuf, Device};
+use index::{BlockHandle, Index};
+use std::sync::Arc;
+use stored::{FOOTER_BYTES, Footer, decode_stored};
+
+/// Handles of a partition in the top index.
+const FILTER: usize = 0;
+const INDEX: usize = 1;
+const TOP_HANDLES: usize = 2;
+
+/// What kind of block is read, and so how it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Data,
+    Filter,
+    Index,
+}
+
+/// One of a table's two files.
+#[derive(Clone, Debug)]
+struct Part {
+    device: Arc<dyn Device>,
+    place: Place,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    number: u64,
+    data: Part,
+    meta: Part,
+    top_block: Vec<u8>,
+    top: Index,
+    properties: Properties,
+}
+
+/// A version of a key, found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) trailer: Trailer,
+    pub(crate) value: BlockSlice,
+}
+
+impl Part {
+    fn new(store: StoreId, file: FileId, device: Arc<dyn Device>) -> Self {
+        Self { device, place: Place { store, file, offset: 0 } }
+    }
+
+    fn corrupt(&self, offset: u64, malformed: Malformed) -> Error {
+        Error::corrupt(self.place.file.to_string(), offset, malformed)
+    }
+
+    /// The aligned bytes around `offset..end`, with one read, and where `offset` is in them.
+    fn read(&self, offset: u64, end: u64) -> Result<(AlignedBuf, usize)> {
+        let start = offset - offset % ALIGNMENT as u64;
+        let mut buffer = AlignedBuf::zeroed((end - start) as usize);
+        let read = self.device.read_at(&mut buffer, start);
+        read.map_err(|source| match source.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                self.corrupt(offset, Malformed::new("the file ends before the block does"))
+            }
+            _ => Error::io(format!("read {} at byte {offset}", self.place.file), source),
+        })?;
+        Ok((buffer, (offset - start) as usize))
+    }
+
+    /// Checks and unpacks a stored block.
+    fn unpack(&self, stored: &[u8], handle: BlockHandle, role: Role, cache: &BlockCache) -> Result<Block> {
+        let unpacked = decode_stored(stored, self.place.at(handle.offset)).and_then(|stored| {
+            let fill = |raw: &mut [u8]| stored.compression.decompress(stored.payload, raw);
+            let block = cache.block(stored.raw_bytes, fill)?;
+            if role == Role::Index {
+                Index::parse(&block, 1)?.check(&block)?;
+            }
+            Ok(block)
+        });
+        unpacked.map_err(|malformed| self.corrupt(handle.offset, malformed))
+    }
+}
+
+impl Table {
+    /// Opens table `number`: reads header, footer, properties and top index of the meta part.
+    ///
+    /// # Errors
+    /// `Corrupt` with file and offset; `Unsupported` for a newer format.
+    pub(crate) fn open(
+        store: StoreId,
+        number: u64,
+        data: Arc<dyn Device>,
+        meta: Arc<dyn Device>,
+    ) -> Result<Self> {
+        let file = FileId::new(FileKind::Meta, number);
+        let meta = Part::new(store, file, meta);
+        let len = meta.device.len().map_err(|source| Error::io(format!("measure {file}"), source))?;
+        if len < ALIGNMENT as u64 || !len.is_multiple_of(ALIGNMENT as u64) {
+            return Err(meta.corrupt(0, Malformed(format!("{len} bytes are not whole pages"))));
+        }
+        check_aligned_header(&meta)?;
+        let at = len - FOOTER_BYTES as u64;
+        let (bytes, from) = meta.read(at, len)?;
+        let footer = Footer::decode(&bytes[from..from + FOOTER_BYTES], meta.place.at(at));
+        let footer = footer.map_err(|malformed| meta.corrupt(at, malformed))?;
+        let top_block = small_block(&meta, footer.top, len)?;
+        let properties = small_block(&meta, footer.properties, len)?;
+        let parse = |malformed| meta.corrupt(footer.properties.offset, malformed);
+        let mut properties = Properties::decode(&properties).map_err(parse)?;
+        properties.meta_file_bytes = len;
+        let top = Index::parse(&top_block, TOP_HANDLES).and_then(|top| top.check(&top_block).map(|()| top));
+        let top = top.map_err(|malformed| meta.corrupt(footer.top.offset, malformed))?;
+        let data = Part::new(store, FileId::new(FileKind::Data, number), data);
+        Ok(Self { number, data, meta, top_block, top, properties })
+    }
+
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The newest version of `key` at or after `bound` in the order of versions.
+    pub(crate) fn get(&self, cache: &BlockCache, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
+        let partition = self.top.find(&self.top_block, key, bound);
+        if partition == self.top.len() {
+            return Ok(None);
+        }
+        let filter = self.top.handle(&self.top_block, partition, FILTER);
+        if filter.bytes > 0 {
+            let block = self.block(cache, filter, Role::Filter, Fill::Yes)?;
+            let may = filter::may_contain(&block, filter::hash(key));
+            if !may.map_err(|malformed| self.meta.corrupt(filter.offset, malformed))? {
+                return Ok(None);
+            }
+        }
+        let (index_block, index) = self.index(cache, partition, Fill::Yes)?;
+        let i = index.find(&index_block, key, bound);
+        if i == index.len() {
+            return Ok(None);
+        }
+        let handle = index.handle(&index_block, i, 0);
+        let block = self.block(cache, handle, Role::Data, Fill::Yes)?;
+        let found = BlockCursor::new(block).and_then(|mut cursor| {
+            cursor.seek(key, bound)?;
+            let hit = cursor.entry().filter(|entry| entry.key == key).map(|entry| entry.trailer);
+            let value = || BlockSlice::new(cursor.block().clone(), cursor.value_range());
+            Ok(hit.map(|trailer| Found { trailer, value: value() }))
+        });
+        found.map_err(|malformed| self.data.corrupt(handle.offset, malformed))
+    }
+
+    /// About which share of the table lies from `low` to `high`, by its partitions.
+    pub(crate) fn share_of(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> f64 {
+        let n = self.top.len();
+        let find = |key: &[u8]| self.top.find(&self.top_block, key, Trailer::FIRST);
+        let from =
+            low.map_or(0, |low| if low <= self.properties.smallest_key.as_slice() { 0 } else { find(low) });
+        let above = |high: &[u8]| high > self.properties.largest_key.as_slice();
+        let to = high.map_or(n, |high| if above(high) { n } else { find(high) });
+        // Both ends in one partition: half of it, for want of knowing better.
+        if to > from { (to - from) as f64 / n as f64 } else { 0.5 / n as f64 }
+    }
+
+    /// A partition's index block.
+    fn index(&self, cache: &BlockCache, partition: usize, fill: Fill) -> Result<(Block, Index)> {
+        let handle = self.top.handle(&self.top_block, partition, INDEX);
+        let block = self.block(cache, handle, Role::Index, fill)?;
+        let index =
+            Index::parse(&block, 1).map_err(|malformed| self.meta.corrupt(handle.offset, malformed))?;
+        Ok((block, index))
+    }
+
+    /// A block, from the cache or with one read.
+    fn block(&self, cache: &BlockCache, handle: BlockHandle, role: Role, fill: Fill) -> Result<Block> {
+        let part = if role == Role::Data { &self.data } else { &self.meta };
+        let key = self.cache_key(handle, role);
+        if let Some(block) = cache.get(key) {
+            return Ok(block);
+        }
+        let limit = self.part_end(role);
+        if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
+            let malformed = Malformed(format!("an index points at {}..{}", handle.offset, handle.end()));
+            return Err(part.corrupt(handle.offset, malformed));
+        }
+        let (bytes, from) = part.read(handle.offset, handle.end())?;
+        let block = part.unpack(&bytes[from..from + handle.bytes as usize], handle, role, cache)?;
+        if fill == Fill::Yes {
+            cache.insert(key, block.clone());
+        }
+        Ok(block)
+    }
+
+    fn cache_key(&self, handle: BlockHandle, role: Role) -> BlockKey {
+        BlockKey { table: self.number, at: handle.offset << 1 | u64::from(role != Role::Data) }
+    }
+
+    /// Where the blocks of a part must end.
+    fn part_end(&self, role: Role) -> u64 {
+        match role {
+            Role::Data => self.properties.data_end,
+            Role::Filter | Role::Index => self.properties.meta_file_bytes,
+        }
+    }
+
+    /// A cursor for readers; `read_ahead` bounds what it reads ahead of itself, in bytes.
+    pub(crate) fn cursor(
+        self: &Arc<Self>,
+        cache: Arc<BlockCache>,
+        fill: Fill,
+        read_ahead: usize,
+    ) -> TableCursor {
+        TableCursor::new(self.clone(), self.data.clone(), cache, fill, read_ahead)
+    }
+
+    /// A cursor for merges: reads through `data`, far ahead from the start, and leaves the cache alone.
+    pub(crate) fn cursor_over(
+        self: &Arc<Self>,
+        data: Arc<dyn Device>,
+        cache: Arc<BlockCache>,
+        read_ahead: usize,
+    ) -> TableCursor {
+        let part = Part { device: data, place: self.data.place };
+        TableCursor::new(self.clone(), part, cache, Fill::No, read_ahead).sequential()
+    }
+}
+
+/// The header of a file that may want aligned reads.
+fn check_aligned_header(part: &Part) -> Result<()> {
+    let (bytes, _) = part.read(0, HEADER_BYTES as u64)?;
+    check_header(&bytes, part.place.store, part.place.file)
+}
+
+/// A block that is kept outside the cache.
+fn small_block(part: &Part, handle: BlockHandle, limit: u64) -> Result<Vec<u8>> {
+    if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
+        return Err(
+            part.corrupt(limit - FOOTER_BYTES as u64, Malformed::new("the footer points outside the file"))
+        );
+    }
+    let (bytes, from) = part.read(handle.offset, handle.end())?;
+    let stored = decode_stored(&bytes[from..from + handle.bytes as usize], part.place.at(handle.offset));
+    let raw = stored.and_then(|stored| {
+        let mut raw = vec![0; stored.raw_bytes];
+        stored.compression.decompress(stored.payload, &mut raw).map(|()| raw)
+    });
+    raw.map_err(|malformed| part.corrupt(handle.offset, malformed))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Blocks and the footer as they lie in a table's files (`docs/format/table.md`).
+
+use super::compression::{Compression, RAW_BLOCK_BYTES_MAX};
+use super::index::BlockHandle;
+use crate::format::{Decode, Malformed, Place, Reader};
+
+/// Behind each stored block: compression (1), length before compression (4), checksum (4).
+pub(crate) const BLOCK_TRAILER_BYTES: usize = 9;
+/// The last bytes of a meta part.
+pub(crate) const FOOTER_BYTES: usize = 64;
+const FOOTER_MAGIC: &[u8; 8] = b"CUESTAFT";
+
+/// The trailer of a block stored at `place`.
+pub(crate) fn encode_block_trailer(
+    place: Place,
+    payload: &[u8],
+    compression: Compression,
+    raw_bytes: usize,
+) -> [u8; BLOCK_TRAILER_BYTES] {
+    let mut trailer = [0; BLOCK_TRAILER_BYTES];
+    trailer[0] = compression as u8;
+    trailer[1..5].copy_from_slice(&(raw_bytes as u32).to_le_bytes());
+    let sum = place.checksum(&[payload, &trailer[..5]]);
+    trailer[5..].copy_from_slice(&sum.to_le_bytes());
+    trailer
+}
+
+/// A stored block that passed its checksum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) compression: Compression,
+    pub(crate) raw_bytes: usize,
+}
+
+/// Checks a stored block read from `place`.
+pub(crate) fn decode_stored(bytes: &[u8], place: Place) -> Decode<Stored<'_>> {
+    let Some((payload, trailer)) = bytes.split_last_chunk::<BLOCK_TRAILER_BYTES>() else {
+        return Err(Malformed(format!("a block of {} bytes is shorter than its trailer", bytes.len())));
+    };
+    let mut reader = Reader::new(trailer);
+    let (compression, raw_bytes, sum) = (reader.u8()?, reader.u32()? as usize, reader.u32()?);
+    if place.checksum(&[payload, &trailer[..5]]) != sum {
+        return Err(Malformed::new("a block does not match its checksum"));
+    }
+    if raw_bytes > RAW_BLOCK_BYTES_MAX {
+        return Err(Malformed(format!("a block of {raw_bytes} bytes is past the limit")));
+    }
+    Ok(Stored { payload, compression: Compression::from_stored(compression)?, raw_bytes })
+}
+
+/// Where the top index and the properties lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub(crate) top: BlockHandle,
+    pub(crate) properties: BlockHandle,
+}
+
+impl Footer {
+    pub(crate) fn encode(self, place: Place) -> Vec<u8> {
+        let mut out = FOOTER_MAGIC.to_vec();
+        self.top.encode(&mut out);
+        self.properties.encode(&mut out);
+        out.resize(FOOTER_BYTES - 4, 0);
+        let sum = place.checksum(&[&out]);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8], place: Place) -> Decode<Self> {
+        let mut reader = Reader::new(bytes);
+        if reader.take(8)? != FOOTER_MAGIC {
+            return Err(Malformed::new("the footer is missing; the file was not finished"));
+        }
+        let footer =
+            Self { top: BlockHandle::decode(&mut reader)?, properties: BlockHandle::decode(&mut reader)? };
+        match footer.encode(place) == bytes {
+            true => Ok(footer),
+            false => Err(Malformed::new("the footer does not match its checksum")),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+use super::*;
+use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, compare};
+use cuesta_device::{Access, Cause, Directory, FileDirectory, Meter};
+use proptest::prelude::*;
+use std::cmp::Ordering;
+
+type Listed = Vec<(Vec<u8>, Trailer, Vec<u8>)>;
+
+struct Made {
+    _dir: tempfile::TempDir,
+    directory: FileDirectory,
+    meter: Arc<Meter>,
+}
+
+const STORE: StoreId = StoreId(77);
+
+impl Made {
+    fn new(entries: &Listed, options: WriterOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = FileDirectory::open(dir.path()).unwrap();
+        let create = |name| directory.create(name, Access::Buffered).unwrap();
+        let mut writer = TableWriter::new(STORE, 5, create("data"), create("meta"), options).unwrap();
+        for (key, trailer, value) in entries {
+            writer.add(Entry { key, trailer: *trailer, value }).unwrap();
+        }
+        writer.finish().unwrap();
+        Self { _dir: dir, directory, meter: Meter::new(2) }
+    }
+
+    fn part(&self, name: &str) -> Arc<dyn Device> {
+        self.directory.open(name, Access::Buffered).unwrap()
+    }
+
+    fn open(&self) -> Result<Arc<Table>> {
+        let data = self.meter.attach(self.part("data"), 1, Cause::UserRead);
+        let meta = self.meter.attach(self.part("meta"), 0, Cause::Index);
+        Table::open(STORE, 5, data, meta).map(Arc::new)
+    }
+}
+
+fn put(seq: u64) -> Trailer {
+    Trailer::new(Seq(seq), Kind::Put)
+}
+
+fn sorted(mut entries: Listed) -> Listed {
+    entries.sort_by(|a, b| compare((&a.0, a.1), (&b.0, b.1)));
+    entries.dedup_by(|a, b| (&a.0, a.1) == (&b.0, b.1));
+    entries
+}
+
+fn numbered(n: u64, value: usize) -> Listed {
+    let key = |i: u64| KeyspaceId(1).key(format!("user{i:08}").as_bytes());
+    sorted((0..n).map(|i| (key(i * 2), put(i + 1), vec![i as u8; value])).collect())
+}
+
+fn options(compression: Compression, block_bytes: u32) -> WriterOptions {
+    WriterOptions { compression, block_bytes, filter_bits_per_key: 10 }
+}
+
+fn walk(cursor: &mut TableCursor, forward: bool) -> Listed {
+    let mut out = Listed::new();
+    if forward {
+        cursor.first().unwrap()
+    } else {
+        cursor.last().unwrap()
+    }
+    while let Some(entry) = cursor.entry() {
+        out.push((entry.key.to_vec(), entry.trailer, entry.value.to_vec()));
+        if forward { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+    }
+    out
+}
+
+#[test]
+fn everything_written_is_found_and_walked_both_ways() {
+    for (compression, value) in [(Compression::None, 100), (Compression::Lz4, 1000), (Compression::Zstd, 10)]
+    {
+        let entries = numbered(5000, value);
+        let made = Made::new(&entries, options(compression, 4096));
+        let table = made.open().unwrap();
+        let cache = Arc::new(BlockCache::new(1 << 20, 1));
+        for (key, trailer, value) in &entries {
+            let found = table.get(&cache, key, Trailer::read_at(Seq(1 << 40))).unwrap().unwrap();
+            assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
+            let mut absent = key.clone();
+            absent.push(b'x');
+            assert!(table.get(&cache, &absent, Trailer::FIRST).unwrap().is_none());
+        }
+        let mut cursor = table.cursor(cache.clone(), Fill::Yes, 64 << 10);
+        assert_eq!(walk(&mut cursor, true), entries);
+        let mut backward = walk(&mut cursor, false);
+        backward.reverse();
+        assert_eq!(backward, entries);
+        let mut merging = table.cursor_over(made.part("data"), cache, 1 << 20);
+        assert_eq!(walk(&mut merging, true), entries);
+        verify(&table, &mut |_| {}).unwrap();
+    }
+}
+
+#[test]
+fn a_cold_get_is_one_read_of_at_most_two_pages_on_the_data_tier() {
+    let made = Made::new(&numbered(20_000, 100), WriterOptions::default());
+    let table = made.open().unwrap();
+    let key = |i: u64| KeyspaceId(1).key(format!("user{:08}", i * 2).as_bytes());
+    let cache = BlockCache::new(8 << 20, 1);
+    for i in (0..20_000).step_by(997) {
+        let before = made.meter.snapshot().get(1, Cause::UserRead);
+        assert!(table.get(&cache, &key(i), Trailer::FIRST).unwrap().is_some());
+        let after = made.meter.snapshot().get(1, Cause::UserRead);
+        assert_eq!(after.read_ops - before.read_ops, 1);
+        assert!(after.read_bytes - before.read_bytes <= 8192);
+        assert!(table.get(&cache, &key(i), Trailer::FIRST).unwrap().is_some());
+        assert_eq!(made.meter.snapshot().get(1, Cause::UserRead), after, "a second get reads nothing");
+    }
+}
+
+#[test]
+fn a_walk_reads_ahead() {
+    let made = Made::new(&numbered(20_000, 100), WriterOptions::default());
+    let table = made.open().unwrap();
+    let mut cursor = table.cursor(Arc::new(BlockCache::new(8 << 20, 1)), Fill::Yes, 256 << 10);
+    assert_eq!(walk(&mut cursor, true).len(), 20_000);
+    let read = made.meter.snapshot().get(1, Cause::UserRead);
+    assert!(read.read_ops < 30, "{} reads for {} bytes", read.read_ops, read.read_bytes);
+}
+
+#[test]
+fn extremes_are_kept() {
+    let mut entries = vec![
+        (KeyspaceId(0).key(b""), put(1), Vec::new()),
+        (KeyspaceId(0).key(&[7; 64 << 10]), put(2), vec![1; 1 << 20]),
+        (KeyspaceId(9).key(b""), Trailer::new(Seq(3), Kind::Delete), Vec::new()),
+    ];
+    entries.extend((0..2000).map(|i| (KeyspaceId(0).key(b"same"), put(10 + i), vec![i as u8; 20])));
+    let entries = sorted(entries);
+    let made = Made::new(&entries, WriterOptions::default());
+    let table = made.open().unwrap();
+    let cache = Arc::new(BlockCache::new(1 << 20, 1));
+    for (key, trailer, value) in &entries {
+        let found = table.get(&cache, key, Trailer::read_at(trailer.seq())).unwrap().unwrap();
+        assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
+    }
+    assert_eq!(walk(&mut table.cursor(cache, Fill::Yes, 64 << 10), true), entries);
+    assert_eq!(table.properties().tombstones, 1);
+    verify(&table, &mut |_| {}).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_seek_lands_where_a_sorted_list_says(
+        entries in proptest::collection::vec(
+            (proptest::collection::vec(0u8..3, 0..7), 1u64..4, 0usize..300), 1..200),
+        probes in proptest::collection::vec((proptest::collection::vec(0u8..3, 0..7), 0u64..5, any::<bool>()), 1..40),
+    ) {
+        let key = |user: &[u8]| KeyspaceId(0).key(user);
+        let entries = sorted(entries.into_iter().map(|(user, seq, len)| (key(&user), put(seq), vec![7; len])).collect());
+        let made = Made::new(&entries, options(Compression::None, 512));
+        let table = made.open().unwrap();
+        let cache = Arc::new(BlockCache::new(1 << 20, 1));
+        let mut cursor = table.cursor(cache.clone(), Fill::Yes, 4096);
+        for (user, seq, forward) in probes {
+            let user = key(&user);
+            let split = entries.partition_point(|e| compare((&e.0, e.1), (&user, put(seq))) == Ordering::Less);
+            let expected = match forward {
+                true => { cursor.seek(&user, put(seq)).unwrap(); entries.get(split) }
+                false => { cursor.seek_before(&user, put(seq)).unwrap(); split.checked_sub(1).map(|i| &entries[i]) }
+            };
+            prop_assert_eq!(cursor.entry().map(|e| (e.key, e.trailer)), expected.map(|e| (&e.0[..], e.1)));
+            let got = table.get(&cache, &user, put(seq)).unwrap().map(|found| found.trailer);
+            prop_assert_eq!(got, entries.get(split).filter(|e| e.0 == user).map(|e| e.1));
+        }
+    }
+}
+
+#[test]
+fn no_flipped_bit_goes_unseen() {
+    let entries = numbered(60, 30);
+    let made = Made::new(&entries, options(Compression::None, 512));
+    for name in ["meta", "data"] {
+        let part = made.part(name);
+        for at in 0..part.len().unwrap() {
+            let mut byte = [0];
+            part.read_at(&mut byte, at).unwrap();
+            part.write_at(&[byte[0] ^ 1 << (at % 8)], at).unwrap();
+            let verified = made.open().and_then(|table| verify(&table, &mut |_| {}));
+            assert!(verified.is_err(), "{name} byte {at}");
+            let cache = BlockCache::new(1 << 20, 1);
+            if let Ok(table) = made.open() {
+                for (key, trailer, value) in &entries {
+                    if let Ok(found) = table.get(&cache, key, Trailer::FIRST) {
+                        let found = found.unwrap_or_else(|| panic!("{name} byte {at} hides a key"));
+                        assert_eq!(
+                            (found.trailer, &found.value[..]),
+                            (*trailer, &value[..]),
+                            "{name} byte {at}"
+                        );
+                    }
+                }
+            }
+            part.write_at(&byte, at).unwrap();
+        }
+    }
+    verify(&made.open().unwrap(), &mut |_| {}).unwrap();
+}
+
+#[test]
+fn a_cut_or_foreign_file_is_refused() {
+    let made = Made::new(&numbered(500, 30), WriterOptions::default());
+    let (data, meta) = (made.part("data"), made.part("meta"));
+    assert!(Table::open(StoreId(1), 5, data.clone(), meta.clone()).unwrap_err().is_corrupt());
+    assert!(Table::open(STORE, 6, data.clone(), meta.clone()).unwrap_err().is_corrupt());
+    assert!(Table::open(STORE, 5, meta.clone(), data.clone()).unwrap_err().is_corrupt());
+    data.set_len(data.len().unwrap() - 4096).unwrap();
+    assert!(verify(&made.open().unwrap(), &mut |_| {}).unwrap_err().is_corrupt());
+    meta.set_len(meta.len().unwrap() - 4096).unwrap();
+    assert!(made.open().unwrap_err().is_corrupt());
+}

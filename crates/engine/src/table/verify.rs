@@ -1,0 +1,218 @@
+//! Reads every byte of a table's two files and checks that they tell one story; describes a meta part in words.
+
+use super::block::BlockCursor;
+use super::cache::BlockCache;
+use super::index::{BlockHandle, Index};
+use super::stored::FOOTER_BYTES;
+use super::{FILTER, INDEX, Part, Properties, Role, Table, filter};
+use crate::error::{Error, Result};
+use crate::format::file::{HEADER_BYTES, check_header};
+use crate::format::window::Window;
+use crate::format::{Decode, Malformed, Place};
+use crate::key::{Trailer, compare};
+use std::cmp::Ordering;
+use std::fmt::{self, Write};
+
+/// A file read from front to back.
+struct Checked<'a> {
+    part: &'a Part,
+    window: Window,
+    /// Bytes checked so far; blocks must follow each other without a gap.
+    at: u64,
+}
+
+impl<'a> Checked<'a> {
+    fn new(part: &'a Part) -> Result<Self> {
+        let mut window = Window::new(part.device.clone(), part.place.file)?;
+        check_header(window.at(0, HEADER_BYTES)?, part.place.store, part.place.file)?;
+        Ok(Self { part, window, at: HEADER_BYTES as u64 })
+    }
+
+    fn fail<T>(&self, offset: u64, why: impl Into<String>) -> Result<T> {
+        Err(self.part.corrupt(offset, Malformed::new(why)))
+    }
+
+    /// The block at `handle`, which must be the next.
+    fn block(&mut self, handle: BlockHandle, role: Role, cache: &BlockCache) -> Result<super::cache::Block> {
+        if handle.offset != self.at {
+            return self.fail(self.at, format!("the index goes on at byte {} instead", handle.offset));
+        }
+        self.at = handle.end();
+        let bytes = self.window.at(handle.offset, handle.bytes as usize)?;
+        self.part.unpack(bytes, handle, role, cache)
+    }
+
+    /// Everything from here to `end` must be zero.
+    fn zeros(&mut self, end: u64) -> Result<()> {
+        while self.at < end {
+            let bytes = self.window.at(self.at, (end - self.at).min(1 << 16) as usize)?;
+            if bytes.is_empty() {
+                return self.fail(self.at, format!("the file ends before byte {end}"));
+            }
+            if let Some(i) = bytes.iter().position(|byte| *byte != 0) {
+                return self.fail(self.at + i as u64, "padding that is not zero");
+            }
+            self.at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Checks every byte of both parts; `progress` is told how many more have been read.
+///
+/// # Errors
+/// `Corrupt` with the file and the offset of the first thing that is wrong.
+pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<()> {
+    let cache = BlockCache::new(1 << 20, 0);
+    let mut data = Checked::new(&table.data)?;
+    let mut meta = Checked::new(&table.meta)?;
+    let mut story = Story::default();
+    for partition in 0..table.top.len() {
+        let filter = table.top.handle(&table.top_block, partition, FILTER);
+        let filter_block = match filter.bytes {
+            0 => None,
+            _ => Some(meta.block(filter, Role::Filter, &cache)?),
+        };
+        let handle = table.top.handle(&table.top_block, partition, INDEX);
+        let block = meta.block(handle, Role::Index, &cache)?;
+        let index =
+            Index::parse(&block, 1).map_err(|malformed| table.meta.corrupt(handle.offset, malformed))?;
+        for i in 0..index.len() {
+            let handle = index.handle(&block, i, 0);
+            let data_block = data.block(handle, Role::Data, &cache)?;
+            let bound = index.full_bound(&block, i);
+            let checked = story.check_block(data_block, (&bound.0, bound.1), filter_block.as_deref());
+            checked.map_err(|malformed| table.data.corrupt(handle.offset, malformed))?;
+            progress(u64::from(handle.bytes));
+        }
+    }
+    data.zeros(table.properties.data_file_bytes)?;
+    check_len(&data)?;
+    finish_meta(table, &mut meta)?;
+    story.check_properties(&table.properties).map_err(|malformed| table.meta.corrupt(0, malformed))
+}
+
+/// Top index and properties were checked when the table was opened; what is left is what lies between.
+fn finish_meta(table: &Table, meta: &mut Checked<'_>) -> Result<()> {
+    let len = table.properties.meta_file_bytes;
+    // Both blocks passed their checksums at open; here they must be where the partitions end.
+    let footer_at = len - FOOTER_BYTES as u64;
+    let (bytes, from) = table.meta.read(footer_at, len)?;
+    let footer =
+        super::stored::Footer::decode(&bytes[from..from + FOOTER_BYTES], table.meta.place.at(footer_at));
+    let footer = footer.map_err(|malformed| table.meta.corrupt(footer_at, malformed))?;
+    for handle in [footer.top, footer.properties] {
+        if handle.offset != meta.at {
+            return meta.fail(meta.at, "bytes that belong to no block");
+        }
+        super::small_block(&table.meta, handle, len)?;
+        meta.at = handle.end();
+    }
+    meta.zeros(footer_at)?;
+    meta.at = len;
+    check_len(meta)
+}
+
+fn check_len(part: &Checked<'_>) -> Result<()> {
+    match part.window.len() == part.at {
+        true => Ok(()),
+        false => part.fail(part.at, format!("the file goes on to byte {}", part.window.len())),
+    }
+}
+
+/// What the entries themselves say.
+#[derive(Default)]
+struct Story {
+    counted: Properties,
+    last: Option<(Vec<u8>, Trailer)>,
+}
+
+impl Story {
+    fn check_block(
+        &mut self,
+        block: super::cache::Block,
+        bound: (&[u8], Trailer),
+        filter: Option<&[u8]>,
+    ) -> Decode<()> {
+        let mut cursor = BlockCursor::new(block)?;
+        cursor.first()?;
+        while let Some(entry) = cursor.entry() {
+            let here = (entry.key, entry.trailer);
+            if self
+                .last
+                .as_ref()
+                .is_some_and(|(key, trailer)| compare((key, *trailer), here) != Ordering::Less)
+            {
+                return Err(Malformed(format!("{entry:?} is out of order")));
+            }
+            if compare(here, bound) == Ordering::Greater {
+                return Err(Malformed(format!("{entry:?} is past its block's bound")));
+            }
+            if let Some(filter) = filter
+                && !filter::may_contain(filter, filter::hash(entry.key))?
+            {
+                return Err(Malformed(format!("the filter denies {}", entry.key.escape_ascii())));
+            }
+            self.counted.count(entry);
+            let (key, trailer) = self.last.get_or_insert((Vec::new(), Trailer::LAST));
+            key.clear();
+            key.extend_from_slice(entry.key);
+            *trailer = entry.trailer;
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    fn check_properties(mut self, properties: &Properties) -> Decode<()> {
+        self.counted.largest_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
+        let told = Properties {
+            data_end: 0,
+            data_file_bytes: 0,
+            meta_file_bytes: 0,
+            filter_bits_per_key: 0,
+            compression: super::Compression::None,
+            ..properties.clone()
+        };
+        match told == self.counted {
+            true => Ok(()),
+            false => {
+                Err(Malformed(format!("the properties are\n{told}but the entries are\n{}", self.counted)))
+            }
+        }
+    }
+}
+
+/// A meta part in words, from its file alone.
+pub(crate) fn describe_meta(
+    place: Place,
+    device: std::sync::Arc<dyn cuesta_device::Device>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let table = Table::open(place.store, place.file.number, device.clone(), device)?;
+    let cache = BlockCache::new(1 << 20, 0);
+    let mut write =
+        |text: fmt::Arguments<'_>| out.write_fmt(text).map_err(|_| Error::internal("the output failed"));
+    write(format_args!("{}", table.properties))?;
+    for partition in 0..table.top.len() {
+        let (key, trailer) = table.top.full_bound(&table.top_block, partition);
+        let filter = table.top.handle(&table.top_block, partition, FILTER);
+        let (block, index) = table.index(&cache, partition, super::Fill::No)?;
+        write(format_args!(
+            "partition {partition}: up to {} {trailer:?}, filter of {} bytes at {}, {} blocks\n",
+            key.escape_ascii(),
+            filter.bytes,
+            filter.offset,
+            index.len()
+        ))?;
+        for i in 0..index.len() {
+            let (key, trailer) = index.full_bound(&block, i);
+            let handle = index.handle(&block, i, 0);
+            let (offset, bytes) = (handle.offset, handle.bytes);
+            write(format_args!(
+                "  block at {offset}, {bytes} bytes, up to {} {trailer:?}\n",
+                key.escape_ascii()
+            ))?;
+        }
+    }
+    Ok(())
+}

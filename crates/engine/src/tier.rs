@@ -1,0 +1,166 @@
+//! The tiers: a directory, a budget, and the meter of each.
+//!
+//! The budget is a hard bound on the bytes of all files under a tier's path. Work that will write files leases its
+//! worst case first and settles for what it took, so a job that cannot finish does not start; the log leases each
+//! file whole. Files that readers keep alive count until they are gone. Two atomics per lease, none per byte.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::FileId;
+use crate::table::Compression;
+use cuesta_device::{Access, Cause, Device, Directory, Meter};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One tier.
+#[derive(Debug)]
+pub(crate) struct Tier {
+    pub(crate) ordinal: usize,
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) compression: Compression,
+    pub(crate) filter_bits_per_key: u32,
+    /// Bytes of files, and of leases not yet settled.
+    taken: AtomicU64,
+}
+
+/// All tiers, fastest first.
+#[derive(Debug)]
+pub(crate) struct Tiers {
+    pub(crate) all: Vec<Tier>,
+    pub(crate) meter: Arc<Meter>,
+    /// How tables are reached.
+    pub(crate) table_access: Access,
+}
+
+/// Room on a tier, promised to one job.
+#[derive(Debug)]
+pub(crate) struct Lease<'a> {
+    tier: &'a Tier,
+    bytes: u64,
+}
+
+impl Tier {
+    pub(crate) fn new(
+        ordinal: usize,
+        directory: Arc<dyn Directory>,
+        capacity_bytes: u64,
+        (compression, filter_bits_per_key): (Compression, u32),
+    ) -> Self {
+        let taken = AtomicU64::new(0);
+        Self { ordinal, directory, capacity_bytes, compression, filter_bits_per_key, taken }
+    }
+
+    /// Bytes taken by files and leases.
+    pub(crate) fn taken_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a lease could still get.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.taken_bytes())
+    }
+
+    /// Room for `bytes`, given back when the lease is dropped.
+    ///
+    /// # Errors
+    /// `Full`, with the tier's numbers.
+    pub(crate) fn lease(&self, bytes: u64) -> Result<Lease<'_>> {
+        let fits = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.capacity_bytes);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(Lease { tier: self, bytes }),
+            Err(taken) => Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "tier {} ({}) is full: {taken} of {} bytes are taken and {bytes} more are needed; \
+                     delete data or give the tier more",
+                    self.ordinal,
+                    self.directory.place(),
+                    self.capacity_bytes
+                ),
+            )),
+        }
+    }
+
+    /// Counts a file that is there already.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a file as gone.
+    pub(crate) fn uncount(&self, bytes: u64) {
+        let before = self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "tier {} gave back {bytes} of {before} bytes", self.ordinal);
+    }
+
+    /// Removes a file; one that is gone already is fine.
+    pub(crate) fn remove(&self, file: FileId) -> Result<()> {
+        match self.directory.remove(&file.to_string()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(format!("remove {file} from {}", self.directory.place()), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes all creations and removals so far durable.
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        self.directory.sync().map_err(|source| Error::io(format!("sync {}", self.directory.place()), source))
+    }
+}
+
+impl Lease<'_> {
+    /// Ends the lease; `bytes` stay counted, for the files that were made.
+    pub(crate) fn settle(mut self, bytes: u64) {
+        // More than was leased would be a bug in the job's estimate; the count must be true all the same.
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.tier.count(more),
+            None => self.tier.uncount(self.bytes - bytes),
+        }
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        self.tier.uncount(self.bytes);
+    }
+}
+
+impl Tiers {
+    pub(crate) fn get(&self, ordinal: u32) -> Result<&Tier> {
+        let missing = || Error::internal(format!("there is no tier {ordinal}"));
+        self.all.get(ordinal as usize).ok_or_else(missing)
+    }
+
+    /// The tier of the log, the manifest, indexes and filters.
+    pub(crate) fn fast(&self) -> &Tier {
+        &self.all[0]
+    }
+
+    /// Counts what is read and written through `device`.
+    pub(crate) fn metered(&self, device: Arc<dyn Device>, tier: usize, cause: Cause) -> Arc<dyn Device> {
+        self.meter.attach(device, tier, cause)
+    }
+
+    /// Makes a table's file.
+    pub(crate) fn create_table_file(&self, tier: u32, file: FileId, cause: Cause) -> Result<Arc<dyn Device>> {
+        let directory = &self.get(tier)?.directory;
+        let made = directory.create(&file.to_string(), self.table_access);
+        let made =
+            made.map_err(|source| Error::io(format!("make {file} in {}", directory.place()), source))?;
+        Ok(self.metered(made, tier as usize, cause))
+    }
+
+    /// Opens a table's file; what is read is not metered yet.
+    pub(crate) fn open_table_file(&self, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
+        let directory = &self.get(tier)?.directory;
+        let opened = directory.open(&file.to_string(), self.table_access);
+        opened.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => {
+                Error::corrupt(format!("{}/{file}", directory.place()), 0, "the file is missing")
+            }
+            _ => Error::io(format!("open {file} in {}", directory.place()), source),
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! Everything the manifest says: the present version, the keyspaces, where the log starts, which numbers were used.
+//! Guarded by one short lock in the engine; no I/O happens under it.
+
+use super::edit::{AddedTable, Edit};
+use super::{Tables, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::{KeyspaceId, Seq};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Longest name of a keyspace, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// A keyspace that exists, or existed when a handle to it was taken.
+#[derive(Debug)]
+pub(crate) struct KeyspaceState {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    dropped: AtomicBool,
+}
+
+impl KeyspaceState {
+    pub(crate) fn new(id: KeyspaceId, name: &str) -> Arc<Self> {
+        Arc::new(Self { id, name: name.to_owned(), dropped: AtomicBool::new(false) })
+    }
+
+    /// # Errors
+    /// `NotFound` once the keyspace was dropped.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.dropped.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::NotFound, format!("the keyspace {:?} was dropped", self.name))),
+        }
+    }
+}
+
+/// What exists, and what numbers are free.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    pub(crate) version: Arc<Version>,
+    pub(crate) log_start: u64,
+    pub(crate) next_file: u64,
+    pub(crate) last_seq: Seq,
+    pub(crate) next_keyspace: u32,
+    pub(crate) keyspaces: BTreeMap<String, Arc<KeyspaceState>>,
+    /// Ids of dropped keyspaces whose entries may still lie in tables.
+    pub(crate) dead: BTreeSet<u32>,
+    pub(crate) counters: Vec<u8>,
+}
+
+impl Default for Catalog {
+    fn default() -> Self {
+        Self {
+            version: Arc::default(),
+            log_start: 0,
+            next_file: 1,
+            last_seq: Seq(0),
+            next_keyspace: 1,
+            keyspaces: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            counters: Vec::new(),
+        }
+    }
+}
+
+impl Catalog {
+    /// A number for a new file.
+    pub(crate) fn take_file_number(&mut self) -> u64 {
+        self.next_file += 1;
+        self.next_file - 1
+    }
+
+    /// Takes an edit in.
+    ///
+    /// # Errors
+    /// `Internal` when it does not fit what exists; nothing changed then.
+    pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<()> {
+        if !edit.added.is_empty() || !edit.removed.is_empty() {
+            let next = self.version.apply(edit, tables)?;
+            let gone = |number: &u64| {
+                edit.removed.contains(number) && !edit.added.iter().any(|added| added.meta.number == *number)
+            };
+            self.version
+                .tables()
+                .filter(|table| gone(&table.meta.number))
+                .for_each(|table| table.mark_obsolete());
+            self.version = Arc::new(next);
+        }
+        for id in &edit.dropped {
+            self.dead.insert(*id);
+            if let Some(state) = self.keyspaces.values().find(|state| state.id.0 == *id) {
+                state.dropped.store(true, Ordering::Release);
+                let name = state.name.clone();
+                self.keyspaces.remove(&name);
+            }
+        }
+        for (id, name) in &edit.created {
+            self.keyspaces.insert(name.clone(), KeyspaceState::new(KeyspaceId(*id), name));
+        }
+        self.next_keyspace = edit.next_keyspace.unwrap_or(0).max(self.next_keyspace);
+        self.log_start = edit.log_start.unwrap_or(0).max(self.log_start);
+        self.next_file = edit.next_file.unwrap_or(0).max(self.next_file);
+        self.last_seq = edit.last_seq.unwrap_or_default().max(self.last_seq);
+        if let Some(counters) = &edit.counters {
+            self.counters.clone_from(counters);
+        }
+        Ok(())
+    }
+
+    /// One edit that leads from nothing to this.
+    pub(crate) fn snapshot(&self) -> Edit {
+        let mut edit = Edit {
+            log_start: Some(self.log_start),
+            next_file: Some(self.next_file),
+            last_seq: Some(self.last_seq),
+            created: self.keyspaces.values().map(|state| (state.id.0, state.name.clone())).collect(),
+            dropped: self.dead.iter().copied().collect(),
+            next_keyspace: Some(self.next_keyspace),
+            counters: Some(self.counters.clone()),
+            ..Edit::default()
+        };
+        for (level, runs) in self.version.levels.iter().enumerate() {
+            let add = |run: &super::Run| {
+                let age = run.age;
+                let meta = |table: &Arc<super::TableHandle>| AddedTable {
+                    level: level as u32,
+                    age,
+                    meta: table.meta.clone(),
+                };
+                run.tables.iter().map(meta).collect::<Vec<_>>()
+            };
+            edit.added.extend(runs.runs().flat_map(add));
+        }
+        edit
+    }
+}

@@ -1,0 +1,290 @@
+//! One change to what exists, as the manifest records it (`docs/format/manifest.md`).
+//!
+//! An edit is a list of tag-length-value fields. A field that a reader must understand, and does not, makes it refuse
+//! the store; any other unknown field is skipped.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::coding::{put_bytes, put_field, put_varint};
+use crate::format::{Decode, Malformed, Reader};
+use crate::key::Seq;
+use std::fmt;
+
+/// What is known of a table without opening it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TableMeta {
+    pub(crate) number: u64,
+    /// Tier of the data part, and of the meta part.
+    pub(crate) data_tier: u32,
+    pub(crate) meta_tier: u32,
+    /// Bytes of each part's file.
+    pub(crate) data_bytes: u64,
+    pub(crate) meta_bytes: u64,
+    pub(crate) entries: u64,
+    pub(crate) tombstones: u64,
+    /// Bytes of keys and values before compression.
+    pub(crate) raw_bytes: u64,
+    /// First and last key, with their keyspaces.
+    pub(crate) smallest: Vec<u8>,
+    pub(crate) largest: Vec<u8>,
+    pub(crate) smallest_seq: Seq,
+    pub(crate) largest_seq: Seq,
+}
+
+impl TableMeta {
+    /// Bytes of both parts.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.data_bytes + self.meta_bytes
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        for number in [
+            self.number,
+            u64::from(self.data_tier),
+            u64::from(self.meta_tier),
+            self.data_bytes,
+            self.meta_bytes,
+            self.entries,
+            self.tombstones,
+            self.raw_bytes,
+            self.smallest_seq.0,
+            self.largest_seq.0,
+        ] {
+            put_varint(out, number);
+        }
+        put_bytes(out, &self.smallest);
+        put_bytes(out, &self.largest);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
+        let meta = Self {
+            number: reader.varint()?,
+            data_tier: reader.varint_u32()?,
+            meta_tier: reader.varint_u32()?,
+            data_bytes: reader.varint()?,
+            meta_bytes: reader.varint()?,
+            entries: reader.varint()?,
+            tombstones: reader.varint()?,
+            raw_bytes: reader.varint()?,
+            smallest_seq: Seq(reader.varint()?),
+            largest_seq: Seq(reader.varint()?),
+            smallest: reader.bytes()?.to_vec(),
+            largest: reader.bytes()?.to_vec(),
+        };
+        match meta.smallest <= meta.largest && meta.largest_seq <= Seq::MAX {
+            true => Ok(meta),
+            false => Err(Malformed(format!("table {}: its range is upside down", meta.number))),
+        }
+    }
+}
+
+impl fmt::Display for TableMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (smallest, largest) = (self.smallest.escape_ascii(), self.largest.escape_ascii());
+        write!(f, "#{}[{smallest}..{largest} {} entries {} bytes]", self.number, self.entries, self.bytes())
+    }
+}
+
+/// A table that an edit adds, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AddedTable {
+    pub(crate) level: u32,
+    /// Age of its run; larger is newer.
+    pub(crate) age: u64,
+    pub(crate) meta: TableMeta,
+}
+
+/// One atomic change. Removals come before additions, so a table that is in both has moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) added: Vec<AddedTable>,
+    pub(crate) removed: Vec<u64>,
+    /// Logs before this number hold nothing that is not in a table.
+    pub(crate) log_start: Option<u64>,
+    /// Every file number below this may have been used.
+    pub(crate) next_file: Option<u64>,
+    /// Every sequence number up to this may have been used.
+    pub(crate) last_seq: Option<Seq>,
+    pub(crate) created: Vec<(u32, String)>,
+    pub(crate) dropped: Vec<u32>,
+    /// Keyspace ids below this were given out.
+    pub(crate) next_keyspace: Option<u32>,
+    /// Bytes and operations so far, by tier and cause, as [`crate::engine::stats`] encodes them.
+    pub(crate) counters: Option<Vec<u8>>,
+}
+
+mod field {
+    pub(super) const ADD_TABLE: u64 = 1;
+    pub(super) const REMOVE_TABLE: u64 = 2;
+    pub(super) const LOG_START: u64 = 3;
+    pub(super) const NEXT_FILE: u64 = 4;
+    pub(super) const LAST_SEQ: u64 = 5;
+    pub(super) const CREATE_KEYSPACE: u64 = 6;
+    pub(super) const DROP_KEYSPACE: u64 = 7;
+    pub(super) const NEXT_KEYSPACE: u64 = 8;
+    pub(super) const COUNTERS: u64 = 9;
+}
+
+impl Edit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut body = Vec::new();
+        let mut put = |number: u64, must: bool, write: &dyn Fn(&mut Vec<u8>)| {
+            body.clear();
+            write(&mut body);
+            put_field(&mut out, number, must, &body);
+        };
+        let varint = |value: u64| move |out: &mut Vec<u8>| put_varint(out, value);
+        for number in &self.removed {
+            put(field::REMOVE_TABLE, true, &varint(*number));
+        }
+        for added in &self.added {
+            put(field::ADD_TABLE, true, &|out| {
+                put_varint(out, u64::from(added.level));
+                put_varint(out, added.age);
+                added.meta.encode(out);
+            });
+        }
+        for (id, name) in &self.created {
+            put(field::CREATE_KEYSPACE, true, &|out| {
+                put_varint(out, u64::from(*id));
+                put_bytes(out, name.as_bytes());
+            });
+        }
+        for id in &self.dropped {
+            put(field::DROP_KEYSPACE, true, &varint(u64::from(*id)));
+        }
+        let numbers = [
+            (field::LOG_START, self.log_start),
+            (field::NEXT_FILE, self.next_file),
+            (field::LAST_SEQ, self.last_seq.map(|seq| seq.0)),
+            (field::NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
+        ];
+        for (number, value) in numbers {
+            if let Some(value) = value {
+                put(number, true, &varint(value));
+            }
+        }
+        if let Some(counters) = &self.counters {
+            put(field::COUNTERS, false, &|out| out.extend_from_slice(counters));
+        }
+        out
+    }
+
+    /// Reads an edit of `file` at `offset`.
+    pub(crate) fn decode(bytes: &[u8], file: &str, offset: u64) -> Result<Self> {
+        let mut edit = Self::default();
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let field = reader.field().map_err(|malformed| Error::corrupt(file, offset, malformed))?;
+            match edit.take(field.number, Reader::new(field.body)) {
+                Ok(true) => {}
+                Ok(false) if field.must_understand => {
+                    let message =
+                        format!("{file} uses feature {} of a newer version of this store", field.number);
+                    return Err(Error::new(ErrorKind::Unsupported, message));
+                }
+                Ok(false) => {}
+                Err(malformed) => return Err(Error::corrupt(file, offset, malformed)),
+            }
+        }
+        Ok(edit)
+    }
+
+    /// Takes one field in; `false` when its number is not known.
+    fn take(&mut self, number: u64, mut body: Reader<'_>) -> Decode<bool> {
+        match number {
+            field::ADD_TABLE => {
+                let (level, age) = (body.varint_u32()?, body.varint()?);
+                self.added.push(AddedTable { level, age, meta: TableMeta::decode(&mut body)? });
+            }
+            field::REMOVE_TABLE => self.removed.push(body.varint()?),
+            field::LOG_START => self.log_start = Some(body.varint()?),
+            field::NEXT_FILE => self.next_file = Some(body.varint()?),
+            field::LAST_SEQ => self.last_seq = Some(Seq(body.varint()?)),
+            field::CREATE_KEYSPACE => {
+                let id = body.varint_u32()?;
+                self.created.push((id, body.text()?.to_owned()));
+            }
+            field::DROP_KEYSPACE => self.dropped.push(body.varint_u32()?),
+            field::NEXT_KEYSPACE => self.next_keyspace = Some(body.varint_u32()?),
+            field::COUNTERS => {
+                self.counters = Some(body.rest().to_vec());
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        }
+        body.finish()?;
+        Ok(true)
+    }
+}
+
+impl fmt::Display for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.removed.iter().map(|number| format!("remove table {number}")));
+        let added = |a: &AddedTable| format!("add to level {} (age {}) {}", a.level, a.age, a.meta);
+        words.extend(self.added.iter().map(added));
+        words.extend(self.created.iter().map(|(id, name)| format!("create keyspace {id} {name:?}")));
+        words.extend(self.dropped.iter().map(|id| format!("drop keyspace {id}")));
+        words.extend(self.log_start.map(|number| format!("log starts at {number}")));
+        words.extend(self.next_file.map(|number| format!("next file {number}")));
+        words.extend(self.last_seq.map(|seq| format!("last number {seq:?}")));
+        words.extend(self.next_keyspace.map(|id| format!("next keyspace {id}")));
+        words.extend(self.counters.as_ref().map(|counters| format!("counters ({} bytes)", counters.len())));
+        f.write_str(&words.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Edit {
+        let meta = TableMeta {
+            number: 300,
+            data_tier: 1,
+            data_bytes: 1 << 40,
+            meta_bytes: 4096,
+            entries: 12,
+            smallest: b"a".to_vec(),
+            largest: b"b".to_vec(),
+            smallest_seq: Seq(1),
+            largest_seq: Seq::MAX,
+            ..TableMeta::default()
+        };
+        Edit {
+            added: vec![AddedTable { level: 3, age: 9, meta }],
+            removed: vec![1, 2],
+            log_start: Some(4),
+            next_file: Some(301),
+            last_seq: Some(Seq(77)),
+            created: vec![(2, "späte Ernte".to_owned())],
+            dropped: vec![1],
+            next_keyspace: Some(3),
+            counters: Some(vec![1, 2, 3]),
+        }
+    }
+
+    #[test]
+    fn an_edit_is_read_back() {
+        let edit = sample();
+        assert_eq!(Edit::decode(&edit.encode(), "m", 0).unwrap(), edit);
+        assert_eq!(Edit::decode(&[], "m", 0).unwrap(), Edit::default());
+    }
+
+    #[test]
+    fn a_cut_edit_is_refused_or_ends_at_a_field() {
+        let bytes = sample().encode();
+        let refused = (1..bytes.len()).filter(|end| Edit::decode(&bytes[..*end], "m", 7).is_err()).count();
+        assert!(refused > bytes.len() / 2);
+    }
+
+    #[test]
+    fn what_must_be_understood_is_refused_and_the_rest_skipped() {
+        let mut bytes = sample().encode();
+        put_field(&mut bytes, 99, false, b"new");
+        assert_eq!(Edit::decode(&bytes, "m", 0).unwrap(), sample());
+        put_field(&mut bytes, 99, true, b"new");
+        assert_eq!(*Edit::decode(&bytes, "m", 0).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}

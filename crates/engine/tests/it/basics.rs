@@ -1,0 +1,287 @@
+//! What the API promises, one promise a test.
+
+use cuesta::{Batch, Create, Db, Durability, ErrorKind, Options, Range, TierOptions};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+pub(crate) fn small(dir: &Path) -> Options {
+    Options {
+        memory_bytes: 8 * MIB,
+        memtable_bytes: Some(64 << 10),
+        table_bytes: 64 << 10,
+        ..Options::tiered(
+            TierOptions::fast(dir.join("fast"), 64 * MIB),
+            TierOptions::capacity(dir.join("capacity"), 256 * MIB),
+        )
+    }
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{:06}", i.wrapping_mul(7919) % 100_000).into_bytes()
+}
+
+#[test]
+fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = small(dir.path());
+    let db = Db::open(&options).unwrap();
+    for i in 0..20_000u64 {
+        db.put(key(i), [&i.to_le_bytes()[..], &[7; 60]].concat()).unwrap();
+    }
+    for i in (0..20_000).step_by(3) {
+        db.delete(key(i)).unwrap();
+    }
+    let check = |db: &Db| {
+        for i in 0..20_000u64 {
+            let expected = (i % 3 != 0).then(|| i.to_le_bytes());
+            let found = db.get(key(i)).unwrap();
+            assert_eq!(found.as_deref().map(|v| &v[..8]), expected.as_ref().map(|e| &e[..]), "{i}");
+        }
+        let forward: Vec<_> = db.scan(Range::all()).unwrap().map(|pair| pair.unwrap().0).collect();
+        assert_eq!(forward.len(), 13_333);
+        assert!(forward.is_sorted());
+        let mut backward: Vec<_> = db.scan(Range::all()).unwrap().rev().map(|pair| pair.unwrap().0).collect();
+        backward.reverse();
+        assert_eq!(forward, backward);
+    };
+    check(&db);
+    db.wait_for_background().unwrap();
+    check(&db);
+    println!("{}", db.stats());
+    db.close().unwrap();
+    let db = Db::open(&options).unwrap();
+    check(&db);
+    db.flush().unwrap();
+    drop(db);
+    let report = cuesta::verify(&options, &mut |_| {}).unwrap();
+    assert_eq!(report.problems, []);
+    check(&Db::open(&options).unwrap());
+}
+
+#[test]
+fn batches_span_keyspaces_and_keyspaces_are_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = small(dir.path());
+    let db = Db::open(&options).unwrap();
+    let (a, b) = (db.create_keyspace("a").unwrap(), db.create_keyspace("b").unwrap());
+    assert_eq!(*db.create_keyspace("a").unwrap_err().kind(), ErrorKind::Exists);
+    let mut batch = Batch::new();
+    batch.put_in(&a, b"k", b"in a").put_in(&b, b"k", b"in b").put(b"k", b"default");
+    let last = db.write(batch).unwrap();
+    assert_eq!(last, 3);
+    assert_eq!(a.get(b"k").unwrap().unwrap(), b"in a");
+    assert_eq!(a.scan(Range::all()).unwrap().count(), 1);
+    db.drop_keyspace("a").unwrap();
+    assert_eq!(*a.get(b"k").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(*a.put(b"k", b"late").unwrap_err().kind(), ErrorKind::NotFound);
+    drop(db);
+    let db = Db::open(&options).unwrap();
+    assert_eq!(db.keyspaces().unwrap(), ["b"]);
+    let again = db.create_keyspace("a").unwrap();
+    assert_eq!(again.get(b"k").unwrap(), None);
+    assert_eq!(db.keyspace("b").unwrap().unwrap().get(b"k").unwrap().unwrap(), b"in b");
+    assert_eq!(db.get(b"k").unwrap().unwrap(), b"default");
+}
+
+#[test]
+fn a_snapshot_does_not_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    for i in 0..1000u64 {
+        db.put(key(i), b"old").unwrap();
+    }
+    let snapshot = db.snapshot().unwrap();
+    let mut scan = snapshot.scan(Range::all()).unwrap();
+    for round in 0..20u64 {
+        for i in 0..1000u64 {
+            db.put(key(i), round.to_le_bytes().repeat(9)).unwrap();
+        }
+        db.delete(key(round)).unwrap();
+        let pair = scan.next().unwrap().unwrap();
+        assert_eq!(pair.1, b"old");
+    }
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    assert!((0..1000).all(|i| snapshot.get(key(i)).unwrap().unwrap() == b"old"[..]));
+    assert_eq!(snapshot.scan(Range::all()).unwrap().count(), 1000);
+    assert_eq!(scan.count(), 980);
+}
+
+#[test]
+fn close_ends_snapshots_and_scans_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    db.put(b"a", b"1").unwrap();
+    let (snapshot, mut scan) = (db.snapshot().unwrap(), db.scan(Range::all()).unwrap());
+    let keyspace = db.create_keyspace("x").unwrap();
+    db.close().unwrap();
+    assert_eq!(*snapshot.get(b"a").unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*scan.next().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(*keyspace.put(b"a", b"b").unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn limits_are_told_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    db.put(b"", b"").unwrap();
+    assert_eq!(db.get(b"").unwrap().unwrap(), b"");
+    let longest = vec![1; cuesta::KEY_BYTES_MAX];
+    db.put(&longest, vec![2; MIB as usize]).unwrap();
+    assert_eq!(db.get(&longest).unwrap().unwrap().len(), MIB as usize);
+    for error in [
+        db.put(vec![1; cuesta::KEY_BYTES_MAX + 1], b"").unwrap_err(),
+        db.put(b"k", vec![0; MIB as usize + 1]).unwrap_err(),
+        db.get(vec![1; cuesta::KEY_BYTES_MAX + 1]).unwrap_err(),
+        db.create_keyspace("").unwrap_err(),
+    ] {
+        assert_eq!(*error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(db.scan(Range::all()).unwrap().count(), 2);
+}
+
+#[test]
+fn the_wrong_directories_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = small(dir.path());
+    let never = Options { create: Create::Never, ..options.clone() };
+    assert_eq!(*Db::open(&never).unwrap_err().kind(), ErrorKind::NotFound);
+    let db = Db::open(&options).unwrap();
+    db.put(b"a", b"1").unwrap();
+    assert_eq!(*Db::open(&options).unwrap_err().kind(), ErrorKind::Locked);
+    db.close().unwrap();
+    assert_eq!(
+        *Db::open(&Options { create: Create::New, ..options.clone() }).unwrap_err().kind(),
+        ErrorKind::Exists
+    );
+
+    let mut swapped = options.clone();
+    swapped.tiers.reverse();
+    assert_eq!(*Db::open(&swapped).unwrap_err().kind(), ErrorKind::Invalid);
+    let mut missing = options.clone();
+    missing.tiers[1].path = dir.path().join("elsewhere");
+    assert!(Db::open(&missing).unwrap_err().is_corrupt());
+    let mut emptied = options.clone();
+    emptied.tiers[0].path = dir.path().join("empty");
+    assert!(Db::open(&emptied).unwrap_err().is_corrupt());
+    let mut one = options.clone();
+    one.tiers.pop();
+    assert_eq!(*Db::open(&one).unwrap_err().kind(), ErrorKind::Invalid);
+
+    let mut other = small(&dir.path().join("other"));
+    drop(Db::open(&other).unwrap());
+    other.tiers[1].path.clone_from(&options.tiers[1].path);
+    assert!(Db::open(&other).unwrap_err().is_corrupt());
+    assert_eq!(Db::open(&options).unwrap().get(b"a").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn a_tier_restored_from_an_older_copy_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = small(dir.path());
+    Db::open(&options).unwrap().put(b"a", b"1").unwrap();
+    for tier in 0..2 {
+        let superblock = options.tiers[tier].path.join("CUESTA");
+        let before = std::fs::read(&superblock).unwrap();
+        Db::open(&options).unwrap().put(b"b", b"2").unwrap();
+        let after = std::fs::read(&superblock).unwrap();
+        std::fs::write(&superblock, before).unwrap();
+        let error = Db::open(&options).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains("older copy"), "{error}");
+        std::fs::write(&superblock, after).unwrap();
+        Db::open(&options).unwrap();
+    }
+}
+
+#[test]
+fn moved_paths_and_other_sizes_are_fine() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = small(dir.path());
+    let db = Db::open(&options).unwrap();
+    (0..5000u64).for_each(|i| assert!(db.put(key(i), [1; 100]).unwrap() > 0));
+    db.close().unwrap();
+    let mut moved = options.clone();
+    moved.tiers[0].path = dir.path().join("moved");
+    moved.tiers[0].capacity_bytes = 32 * MIB;
+    moved.memory_bytes = 32 * MIB;
+    std::fs::rename(&options.tiers[0].path, &moved.tiers[0].path).unwrap();
+    let db = Db::open(&moved).unwrap();
+    assert!((0..5000).all(|i| db.get(key(i)).unwrap().is_some()));
+}
+
+#[test]
+fn every_durability_survives_a_clean_close() {
+    for durability in [
+        Durability::Sync,
+        Durability::Interval(std::time::Duration::from_millis(5)),
+        Durability::Os,
+        Durability::Unlogged,
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { durability, ..small(dir.path()) };
+        let db = Db::open(&options).unwrap();
+        (0..300u64).for_each(|i| assert!(db.put(key(i), i.to_le_bytes()).unwrap() > 0));
+        drop(db);
+        let db = Db::open(&options).unwrap();
+        assert!(
+            (0..300).all(|i| db.get(key(i)).unwrap().is_some_and(|v| v == i.to_le_bytes()[..])),
+            "{durability}"
+        );
+    }
+}
+
+#[test]
+fn many_threads_write_and_read_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let db = &db;
+            scope.spawn(move || {
+                for i in 0..3000u64 {
+                    let key = [thread.to_be_bytes(), i.to_be_bytes()].concat();
+                    db.put(&key, &key).unwrap();
+                    assert_eq!(db.get(&key).unwrap().unwrap(), key);
+                }
+            });
+        }
+    });
+    assert_eq!(db.scan(Range::all()).unwrap().count(), 12_000);
+    assert_eq!(db.stats().sequence, 12_000);
+}
+
+#[test]
+fn estimates_are_about_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    (0..20_000u64).for_each(|i| assert!(db.put(format!("{i:08}"), [1; 100]).unwrap() > 0));
+    let half = db.approximate_len(&b"00000000"[..]..&b"00010000"[..]).unwrap();
+    assert!((8_000..12_000).contains(&half), "{half}");
+    let all = db.approximate_len(..).unwrap();
+    assert!((19_000..21_000).contains(&all), "{all}");
+    assert!(db.approximate_bytes(..).unwrap() > 1_000_000);
+}
+
+#[test]
+fn cursors_seek_both_ways_within_their_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    for name in ["a", "b", "d", "e"] {
+        db.put(name, name).unwrap();
+    }
+    let mut cursor = db.cursor(&b"b"[..]..=&b"d"[..]).unwrap();
+    let here = |cursor: &cuesta::Cursor| cursor.entry().map(|(key, _)| key.to_vec());
+    cursor.seek(b"a").unwrap();
+    assert_eq!(here(&cursor), Some(b"b".to_vec()));
+    cursor.seek(b"c").unwrap();
+    assert_eq!(here(&cursor), Some(b"d".to_vec()));
+    cursor.prev().unwrap();
+    assert_eq!(here(&cursor), Some(b"b".to_vec()));
+    cursor.prev().unwrap();
+    assert_eq!(here(&cursor), None);
+    cursor.seek_back(b"z").unwrap();
+    assert_eq!(here(&cursor), Some(b"d".to_vec()));
+    cursor.next().unwrap();
+    assert_eq!(here(&cursor), None);
+}
