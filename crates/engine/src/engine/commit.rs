@@ -3,6 +3,7 @@
 use super::{Current, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
+use crate::tier::Tier;
 use crate::version::Edit;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::Superblock;
@@ -13,6 +14,18 @@ use cuesta_device::Cause;
 pub(crate) struct Root {
     pub(crate) manifest: Manifest,
     pub(crate) superblock: Superblock,
+    /// Bytes of the manifest that the first tier has counted.
+    pub(crate) counted_bytes: u64,
+}
+
+impl Root {
+    /// Counts what the manifest has grown by. After the fact: it must never be refused for want of budget, and its
+    /// steps are small.
+    fn count(&mut self, tier: &Tier) {
+        let filled = self.manifest.filled_bytes();
+        tier.count(filled.saturating_sub(self.counted_bytes));
+        self.counted_bytes = filled.max(self.counted_bytes);
+    }
 }
 
 impl Engine {
@@ -61,10 +74,12 @@ impl Engine {
         }
         let applied = root.manifest.append(&edit).and_then(|()| {
             let mut catalog = self.catalog.lock();
-            catalog.apply(&edit, &self.tables)?;
+            let gone = catalog.apply(&edit, &self.tables)?;
             self.install(&catalog, change);
+            gone.iter().for_each(|table| table.mark_obsolete());
             Ok(())
         });
+        root.count(self.tiers.fast());
         if let Err(error) = applied {
             if *error.kind() != ErrorKind::Full {
                 self.fail(&error);
@@ -98,6 +113,8 @@ impl Engine {
         }
         let old = std::mem::replace(&mut root.manifest, begun);
         root.superblock = superblock;
+        fast.uncount(std::mem::take(&mut root.counted_bytes));
+        root.count(fast);
         fast.remove(FileId::new(FileKind::Manifest, old.number()))
     }
 }

@@ -278,7 +278,7 @@ pub(crate) fn find(
     let mut catalog = Catalog::default();
     let floor = superblocks[0].manifest_end;
     let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
-    let mut apply = |edit: Edit| catalog.apply(&edit, &tables);
+    let mut apply = |edit: Edit| catalog.apply(&edit, &tables).map(drop);
     let manifest = Manifest::read(store, superblocks[0].manifest, floor, &open, &mut apply)?;
     check_files(&tiers, &catalog, &listed)?;
     Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, seed })
@@ -390,7 +390,7 @@ impl Found {
         let last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
         let keep = recovered.tables.is_empty()
             && recovered.log.resumable
-            && recovered.writer.bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
+            && recovered.writer.used_bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
         let log = match keep {
             true => self.resume_log(recovered.log.end)?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
@@ -409,7 +409,7 @@ impl Found {
         let sched = world.sched;
         let engine = Arc::new(Engine {
             queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted), last_seq),
-            root: Turn::new(&sched, Root { manifest, superblock }),
+            root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
             store: superblock.store,
             tiers: self.tiers,
             tables: self.tables,
@@ -452,7 +452,7 @@ impl Found {
                 return Err(Error::corrupt("log", header.durable.offset, found));
             }
             apply_payload(&mut writer, payload, header.first_seq)?;
-            if writer.bytes() > options.memtable_bytes() {
+            if writer.used_bytes() > options.memtable_bytes() {
                 tables.push(self.flush_replayed(options, &memtable)?);
                 (writer, memtable) = MemTable::new(self.seed);
             }
@@ -539,6 +539,7 @@ impl Found {
         let wrap = |device| self.tiers.metered(device, 0, Cause::Manifest);
         let snapshot = self.catalog.snapshot();
         let manifest = Manifest::begin(fast.directory.as_ref(), &wrap, store, number, &snapshot)?;
+        fast.count(manifest.filled_bytes());
         superblock.manifest = number;
         superblock.generation += 1;
         superblock.write(fast.directory.as_ref())?;
@@ -586,7 +587,9 @@ impl Found {
         }
         manifest.append(&edit)?;
         self.catalog.apply(&edit, &self.tables)?;
-        Ok(LogWriter::start(store, next))
+        let log = LogWriter::start(store, next);
+        self.tiers.fast().count(log.filled_after(0));
+        Ok(log)
     }
 
     /// Removes files that nothing names: what crashes left behind.

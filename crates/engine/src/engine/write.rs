@@ -13,8 +13,9 @@
 use super::{Engine, SEALED_MAX, Sealed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::{RECORD_HEADER_BYTES, stored_bytes};
+use crate::format::{FileId, FileKind};
 use crate::key::{KeyspaceId, Seq};
-use crate::log::{BatchEntries, LogWriter, NextLog};
+use crate::log::{BatchEntries, LogWriter, NextLog, SEAL_BYTES};
 use crate::memtable::{MemTable, MemTableWriter};
 use crate::options::Durability;
 use crate::version::KeyspaceState;
@@ -207,7 +208,8 @@ impl Engine {
     /// Log, apply, publish.
     fn carry_out(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
         self.check_writable()?;
-        if lead.memtable.bytes() >= self.options.memtable_bytes() {
+        let full = lead.memtable.used_bytes() >= self.options.memtable_bytes();
+        if full && self.current.load().sealed.len() < SEALED_MAX {
             self.rotate(lead)?;
         }
         let logged = self.log_group(lead, group);
@@ -262,21 +264,24 @@ impl Engine {
 
     /// Seals memtable and log, and goes on in new ones.
     fn rotate(&self, lead: &mut Lead) -> Result<()> {
-        let (number, recycled) = {
-            let mut catalog = self.catalog.lock();
-            (catalog.take_file_number(), self.background.take_retired_log())
-        };
+        self.count_log(lead, SEAL_BYTES)?;
+        let number = self.catalog.lock().take_file_number();
+        let recycled = self.background.take_retired_log();
         let fast = self.tiers.fast();
         let wrap = |device| self.tiers.metered(device, fast.ordinal, Cause::Log);
-        let next =
-            NextLog::prepare(fast.directory.as_ref(), &wrap, self.store, number, recycled.map(|r| r.number));
-        let next = next.inspect_err(|error| match (error.kind(), recycled) {
-            // A rename that failed half way leaves a name that nobody would find again.
-            (ErrorKind::Full, None) => {}
-            _ => self.fail(error),
-        })?;
-        lead.log_counted = recycled.map_or(0, |retired| retired.bytes);
+        let old = recycled.map(|retired| retired.number);
+        let next = NextLog::prepare(fast.directory.as_ref(), &wrap, self.store, number, old).inspect_err(
+            |error| {
+                match (error.kind(), recycled) {
+                    // Nothing names the new file yet; what is left of it is an orphan at worst.
+                    (ErrorKind::Full, None) => drop(fast.remove(FileId::new(FileKind::Log, number))),
+                    // A rename that failed half way leaves a log under a name of unknown durability.
+                    _ => self.fail(error),
+                }
+            },
+        )?;
         lead.log.rotate(next).inspect_err(|error| self.fail(error))?;
+        lead.log_counted = recycled.map_or(0, |retired| retired.bytes);
         let (writer, memtable) = MemTable::new(self.sched.rng(number).next_u64());
         lead.memtable = writer;
         let catalog = self.catalog.lock();
@@ -297,8 +302,8 @@ impl Engine {
         let (slow, stop) = (self.options.level0_slow as usize, self.options.level0_stop as usize);
         let must_wait = || {
             let current = self.current.load();
-            let memory =
-                current.sealed.len() >= SEALED_MAX && current.active.bytes() >= self.options.memtable_bytes();
+            let memory = current.sealed.len() >= SEALED_MAX
+                && current.active.used_bytes() >= self.options.memtable_bytes();
             memory || current.version.level0_runs() >= stop
         };
         if must_wait() {

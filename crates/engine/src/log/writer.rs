@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// How far ahead of the records a fresh file is filled with zeros, in bytes.
 const EXTEND_BYTES: u64 = 256 << 10;
+/// Bytes of the record that ends a file.
+pub(crate) const SEAL_BYTES: u64 = (record::RECORD_HEADER_BYTES + size_of::<u64>()) as u64;
 
 /// A log file ready to be written to: named, with its header durable.
 #[derive(Debug)]
@@ -159,6 +161,7 @@ impl LogWriter {
     pub(crate) fn rotate(&mut self, next: NextLog) -> Result<()> {
         let payload = next.number.to_le_bytes();
         let mut seal = encode_record(self.place, RecordKind::Seal, (Seq(0), 0), &payload, self.durable);
+        debug_assert_eq!(seal.len() as u64, SEAL_BYTES);
         self.write(&mut seal)?;
         let file = FileId::new(FileKind::Log, next.number);
         self.place = Place { store: self.place.store, file, offset: HEADER_BYTES as u64 };

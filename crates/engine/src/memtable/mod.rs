@@ -81,6 +81,7 @@ pub(crate) struct MemTable {
     /// The last node at level 0; the head while the list is empty.
     tail: AtomicPtr<Node>,
     entries: AtomicU64,
+    used_bytes: AtomicU64,
     /// Whether some entry is in no log; such a table must be flushed for its entries to be durable.
     unlogged: AtomicBool,
 }
@@ -128,6 +129,7 @@ impl MemTable {
             head,
             tail: AtomicPtr::new(head),
             entries: AtomicU64::new(0),
+            used_bytes: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
         });
         (MemTableWriter { table: table.clone(), bump, rng: Rng::new(seed) }, table)
@@ -140,6 +142,11 @@ impl MemTable {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.load(Ordering::Acquire) == 0
+    }
+
+    /// Bytes that entries take: what decides when the table is full.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether some entry is in no log.
@@ -196,9 +203,9 @@ unsafe fn is_before(node: *mut Node, key: &[u8], trailer: Trailer) -> bool {
 }
 
 impl MemTableWriter {
-    /// Bytes taken from the allocator.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.table.bytes()
+    /// Bytes that entries take.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.table.used_bytes()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -226,9 +233,8 @@ impl MemTableWriter {
         while height < HEIGHT_MAX && self.rng.one_in(BRANCHING) {
             height += 1;
         }
-        let links = height * size_of::<Link>();
-        let node =
-            self.bump.take(&table.arena, size_of::<Node>() + links + key.len() + value.len()).cast::<Node>();
+        let bytes = size_of::<Node>() + height * size_of::<Link>() + key.len() + value.len();
+        let node = self.bump.take(&table.arena, bytes).cast::<Node>();
         let fixed = Node {
             trailer,
             key_len: key.len() as u32,
@@ -244,9 +250,9 @@ impl MemTableWriter {
                 let next = link(*before, level).load(Ordering::Relaxed);
                 node.add(1).cast::<Link>().add(level).write(AtomicPtr::new(next));
             }
-            let bytes = node.add(1).cast::<Link>().add(height).cast::<u8>();
-            bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
-            bytes.add(key.len()).copy_from_nonoverlapping(value.as_ptr(), value.len());
+            let tail = node.add(1).cast::<Link>().add(height).cast::<u8>();
+            tail.copy_from_nonoverlapping(key.as_ptr(), key.len());
+            tail.add(key.len()).copy_from_nonoverlapping(value.as_ptr(), value.len());
             for (level, before) in before[..height].iter().enumerate() {
                 link(*before, level).store(node, Ordering::Release);
             }
@@ -256,6 +262,7 @@ impl MemTableWriter {
                 false => (*next).previous.store(node, Ordering::Release),
             }
         }
+        table.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         table.entries.fetch_add(1, Ordering::Release);
     }
 }

@@ -2,7 +2,7 @@
 //! Guarded by one short lock in the engine; no I/O happens under it.
 
 use super::edit::{AddedTable, Edit};
-use super::{Tables, Version};
+use super::{TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,20 +71,20 @@ impl Catalog {
         self.next_file - 1
     }
 
-    /// Takes an edit in.
+    /// Takes an edit in. Returns the tables that it removed for good; who commits a new edit, rather than reading an
+    /// old one, marks them obsolete.
     ///
     /// # Errors
     /// `Internal` when it does not fit what exists; nothing changed then.
-    pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<()> {
+    pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Vec<Arc<TableHandle>>> {
+        let mut gone = Vec::new();
         if !edit.added.is_empty() || !edit.removed.is_empty() {
             let next = self.version.apply(edit, tables)?;
-            let gone = |number: &u64| {
-                edit.removed.contains(number) && !edit.added.iter().any(|added| added.meta.number == *number)
+            let is_gone = |table: &&Arc<TableHandle>| {
+                let number = table.meta.number;
+                edit.removed.contains(&number) && !edit.added.iter().any(|added| added.meta.number == number)
             };
-            self.version
-                .tables()
-                .filter(|table| gone(&table.meta.number))
-                .for_each(|table| table.mark_obsolete());
+            gone = self.version.tables().filter(is_gone).cloned().collect();
             self.version = Arc::new(next);
         }
         for id in &edit.dropped {
@@ -105,7 +105,7 @@ impl Catalog {
         if let Some(counters) = &edit.counters {
             self.counters.clone_from(counters);
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// One edit that leads from nothing to this.
@@ -123,7 +123,7 @@ impl Catalog {
         for (level, runs) in self.version.levels.iter().enumerate() {
             let add = |run: &super::Run| {
                 let age = run.age;
-                let meta = |table: &Arc<super::TableHandle>| AddedTable {
+                let meta = |table: &Arc<TableHandle>| AddedTable {
                     level: level as u32,
                     age,
                     meta: table.meta.clone(),

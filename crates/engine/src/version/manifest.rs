@@ -102,6 +102,11 @@ impl Manifest {
         Position { file: self.place.file.number, offset: self.place.offset }
     }
 
+    /// Bytes that the file takes.
+    pub(crate) fn filled_bytes(&self) -> u64 {
+        self.filled
+    }
+
     /// Whether the file has grown so far past its first record that a new one should be begun.
     pub(crate) fn should_roll(&self) -> bool {
         self.place.offset > (self.first_end * ROLL_RATIO).max(ROLL_BYTES_MIN)
