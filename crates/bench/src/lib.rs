@@ -1,1 +1,15 @@
 //! The workloads of YCSB, their generators, and the runner that measures them.
+//!
+//! Nothing here knows an engine: a contender implements [`Store`]. Every choice follows from the seed and the
+//! thread's number, so two contenders get the same operations. Every value says which record it belongs to and
+//! carries a checksum of itself, so each read is checked, and a wrong answer is an error rather than a number.
+
+mod distribution;
+mod record;
+mod runner;
+mod workload;
+
+pub use distribution::{Chooser, Distribution, Zipfian};
+pub use record::{check_value, key_of, value_of};
+pub use runner::{Config, LatencySummary, OperationResult, PhaseResult, Store, run_phase};
+pub use workload::{Mix, Operation, Workload};

@@ -1,2 +1,80 @@
-//! The `cuesta` command.
-fn main() {}
+//! The `cuesta` command: one file per subcommand under `commands`, the options they share in `store`.
+//!
+//! Exit codes: 0 done; 1 the key is not there; 2 wrong usage; 3 damage was found; 4 the store is open elsewhere;
+//! 5 the medium failed, is full, or the store is read-only; 6 anything else.
+
+mod commands;
+mod failure;
+mod output;
+mod size;
+mod store;
+
+use clap::{Parser, Subcommand};
+use failure::Outcome;
+use std::process::ExitCode;
+
+/// A persistent key-value store for machines with a small fast tier and a big cheap one.
+///
+/// A store lives in a directory (--dir, default ./cuesta-data), its fast tier in DIR/fast and its capacity tier in
+/// DIR/capacity, unless --fast and --capacity name other places.
+#[derive(Parser)]
+#[command(name = "cuesta", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Examples:
+  cuesta load --format deb822 --key Package /var/lib/dpkg/status
+  cuesta get bash
+  cuesta scan --prefix lib --limit 5 --keys-only
+  cuesta bench --records 100000
+
+Exit codes: 0 done, 1 key not found, 2 wrong usage, 3 damage found, 4 store is open elsewhere,
+5 medium failed or full or store read-only, 6 anything else.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Store the records of a file.
+    Load(commands::load::Args),
+    /// Give a key a value.
+    Put(commands::put::Args),
+    /// Print a key's value.
+    Get(commands::get::Args),
+    /// Take a key's value away.
+    Delete(commands::delete::Args),
+    /// Print the pairs of a range.
+    Scan(commands::scan::Args),
+    /// Print every pair of every keyspace as JSON lines, for `load --format dump`.
+    Dump(commands::dump::Args),
+    /// Print the store in numbers.
+    Stats(commands::stats::Args),
+    /// Read every byte of every file and check it.
+    Verify(commands::verify::Args),
+    /// Print one file of a store in words.
+    Inspect(commands::inspect::Args),
+    /// Load records into a fresh store, run workloads on it, and print what it took.
+    Bench(commands::bench::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Load(args) => commands::load::run(&args),
+        Command::Put(args) => commands::put::run(&args),
+        Command::Get(args) => commands::get::run(&args),
+        Command::Delete(args) => commands::delete::run(&args),
+        Command::Scan(args) => commands::scan::run(&args),
+        Command::Dump(args) => commands::dump::run(&args),
+        Command::Stats(args) => commands::stats::run(&args),
+        Command::Verify(args) => commands::verify::run(&args),
+        Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
+    };
+    match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::NotFound) => ExitCode::from(1),
+        Ok(Outcome::Damaged) => ExitCode::from(3),
+        Err(failure) => failure.report(),
+    }
+}

@@ -47,6 +47,7 @@ mod tier;
 mod value;
 mod version;
 
+pub use cuesta_device::{Cause, Count, Counters};
 pub use db::{Batch, Cursor, Db, Keyspace, Range, Scan, Snapshot};
 pub use engine::open::World;
 pub use engine::stats::{CacheStats, LevelStats, MemoryStats, OperationCounts, Stats, StoreState, TierStats};

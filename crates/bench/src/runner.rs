@@ -1,0 +1,341 @@
+//! Runs a workload on several threads and measures each operation.
+
+use crate::distribution::{Chooser, Distribution};
+use crate::record::{check_value, key_of, value_of};
+use crate::workload::{Operation, SCAN_RECORDS_MAX, Workload};
+use cuesta_sched::Rng;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is measured. Errors are texts: a benchmark ends at the first.
+pub trait Store: Sync {
+    /// The value of a key, handed to `see`.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> Result<(), String>;
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn write(&self, key: &[u8], value: &[u8]) -> Result<(), String>;
+    /// Up to `records` pairs from `key` on; how many there were.
+    ///
+    /// # Errors
+    /// What the store says.
+    fn scan(&self, key: &[u8], records: u64) -> Result<u64, String>;
+}
+
+/// What a phase does.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    /// The mix.
+    pub workload: Workload,
+    /// Records that the load makes.
+    pub records: u64,
+    /// Operations of all threads together; a load has one for each record.
+    pub operations: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// `None` for the workload's own.
+    pub distribution: Option<Distribution>,
+    /// Of the Zipfian distribution.
+    pub theta: f64,
+    /// Of every choice.
+    pub seed: u64,
+}
+
+/// Latencies of one kind of operation, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LatencySummary {
+    /// Mean.
+    pub mean_us: f64,
+    /// Half are faster.
+    pub p50_us: f64,
+    /// 90 % are faster.
+    pub p90_us: f64,
+    /// 99 % are faster.
+    pub p99_us: f64,
+    /// 99.9 % are faster.
+    pub p999_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+}
+
+/// One kind of operation of a phase.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationResult {
+    /// Which.
+    pub operation: Operation,
+    /// How many.
+    pub count: u64,
+    /// How long each took.
+    pub latency: LatencySummary,
+}
+
+/// What a phase gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct PhaseResult {
+    /// What was run.
+    pub config: Config,
+    /// From the first operation to the last.
+    pub seconds: f64,
+    /// All operations over all seconds.
+    pub operations_per_second: f64,
+    /// By kind.
+    pub operations: Vec<OperationResult>,
+    /// Reads that found no value; inserted records excepted that were not there yet, it should be 0.
+    pub not_found: u64,
+}
+
+/// Threads report their progress this often.
+const REPORT_OPERATIONS: u64 = 256;
+/// Latencies are kept to three digits.
+const DIGITS: u8 = 3;
+/// Longest latency that is told apart: an hour, in nanoseconds.
+const LATENCY_MAX: u64 = 3_600_000_000_000;
+
+struct Shared<'a> {
+    config: &'a Config,
+    store: &'a dyn Store,
+    done: AtomicU64,
+    /// Records inserted, or about to be.
+    begun: AtomicU64,
+    /// Records whose inserts have all returned, below which any can be read.
+    inserted: AtomicU64,
+    failed: AtomicBool,
+}
+
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    rng: Rng,
+    chooser: Chooser,
+    histograms: Vec<Histogram<u64>>,
+    not_found: u64,
+    version: u64,
+}
+
+/// Runs a phase on a store that holds `config.records` records (none, for a load); `progress` is told now and then
+/// how many operations are done.
+///
+/// # Errors
+/// The first error of the store, or a value that is not what was written.
+pub fn run_phase(
+    store: &dyn Store,
+    config: &Config,
+    records_before: u64,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<(PhaseResult, u64), String> {
+    let shared = Shared {
+        config,
+        store,
+        done: AtomicU64::new(0),
+        begun: AtomicU64::new(records_before),
+        inserted: AtomicU64::new(records_before),
+        failed: AtomicBool::new(false),
+    };
+    let began = Instant::now();
+    let workers = std::thread::scope(|scope| {
+        let run = |thread: u64| {
+            let shared = &shared;
+            scope.spawn(move || {
+                let mut worker = Worker::new(shared, thread)?;
+                worker.run(thread, progress).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
+                Ok(worker)
+            })
+        };
+        let threads: Vec<_> = (0..config.threads).map(run).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<_, String>>| {
+            thread.join().unwrap_or_else(|_| Err("a thread of the benchmark panicked".to_owned()))
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<Worker<'_>>, String>>()
+    })?;
+    let seconds = began.elapsed().as_secs_f64();
+    let operations =
+        Operation::ALL.into_iter().filter_map(|operation| summarise(operation, &workers)).collect();
+    let result = PhaseResult {
+        config: config.clone(),
+        seconds,
+        operations_per_second: config.operations as f64 / seconds,
+        operations,
+        not_found: workers.iter().map(|worker| worker.not_found).sum(),
+    };
+    Ok((result, shared.begun.load(Ordering::Relaxed)))
+}
+
+fn summarise(operation: Operation, workers: &[Worker<'_>]) -> Option<OperationResult> {
+    let mut all = Histogram::<u64>::new_with_max(LATENCY_MAX, DIGITS).ok()?;
+    for worker in workers {
+        all.add(&worker.histograms[operation as usize]).ok()?;
+    }
+    let at = |quantile: f64| all.value_at_quantile(quantile) as f64 / 1000.0;
+    (!all.is_empty()).then(|| OperationResult {
+        operation,
+        count: all.len(),
+        latency: LatencySummary {
+            mean_us: all.mean() / 1000.0,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: all.max() as f64 / 1000.0,
+        },
+    })
+}
+
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Shared<'a>, thread: u64) -> Result<Self, String> {
+        let config = shared.config;
+        let records = shared.begun.load(Ordering::Relaxed).max(1);
+        let chooser = Chooser::new(config.workload.distribution(config.distribution), config.theta, records);
+        let histogram = || Histogram::new_with_max(LATENCY_MAX, DIGITS).map_err(|error| error.to_string());
+        let histograms = Operation::ALL.map(|_| histogram()).into_iter().collect::<Result<_, _>>()?;
+        let rng = Rng::new(config.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        Ok(Self { shared, rng, chooser, histograms, not_found: 0, version: thread + 1 })
+    }
+
+    fn run(&mut self, thread: u64, progress: &(dyn Fn(u64) + Sync)) -> Result<(), String> {
+        let config = self.shared.config;
+        let share =
+            config.operations / config.threads + u64::from(thread < config.operations % config.threads);
+        let mix = config.workload.mix();
+        for i in 1..=share {
+            let operation = mix.choose(&mut self.rng);
+            let began = Instant::now();
+            self.one(operation)?;
+            self.record(operation, began.elapsed());
+            if i % REPORT_OPERATIONS == 0 || i == share {
+                let more = if i % REPORT_OPERATIONS == 0 { REPORT_OPERATIONS } else { i % REPORT_OPERATIONS };
+                progress(self.shared.done.fetch_add(more, Ordering::Relaxed) + more);
+                if self.shared.failed.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, operation: Operation, took: Duration) {
+        self.histograms[operation as usize].saturating_record(took.as_nanos() as u64);
+    }
+
+    fn choose(&mut self) -> u64 {
+        let records = self.shared.inserted.load(Ordering::Acquire).max(1);
+        self.chooser.choose(&mut self.rng, records)
+    }
+
+    fn one(&mut self, operation: Operation) -> Result<(), String> {
+        match operation {
+            Operation::Insert => self.insert(),
+            Operation::Read => {
+                let record = self.choose();
+                self.read(record)
+            }
+            Operation::Update => {
+                let record = self.choose();
+                self.update(record)
+            }
+            Operation::ReadModifyWrite => {
+                let record = self.choose();
+                self.read(record)?;
+                self.update(record)
+            }
+            Operation::Scan => {
+                let (record, length) = (self.choose(), 1 + self.rng.below(SCAN_RECORDS_MAX));
+                self.shared.store.scan(&key_of(record), length).map(drop)
+            }
+        }
+    }
+
+    fn insert(&mut self) -> Result<(), String> {
+        let record = self.shared.begun.fetch_add(1, Ordering::Relaxed);
+        self.update(record)?;
+        // Readers choose below this; an insert that is overtaken by a later one may be missed for a moment, and is
+        // counted as not found then.
+        self.shared.inserted.fetch_max(record + 1, Ordering::Release);
+        Ok(())
+    }
+
+    fn update(&mut self, record: u64) -> Result<(), String> {
+        self.version += self.shared.config.threads;
+        let value = value_of(record, self.version, self.shared.config.value_bytes);
+        self.shared.store.write(&key_of(record), &value)
+    }
+
+    fn read(&mut self, record: u64) -> Result<(), String> {
+        let (mut found, mut right) = (false, true);
+        self.shared.store.read(&key_of(record), &mut |value| {
+            found = value.is_some();
+            right = value.is_none_or(|value| check_value(record, value));
+        })?;
+        self.not_found += u64::from(!found);
+        match right {
+            true => Ok(()),
+            false => Err(format!("record {record} has a value that was never written to it")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Map {
+        pairs: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+        longest_scan: AtomicU64,
+    }
+
+    impl Store for Map {
+        fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> Result<(), String> {
+            see(self.pairs.lock().unwrap().get(key).map(Vec::as_slice));
+            Ok(())
+        }
+        fn write(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+            self.pairs.lock().unwrap().insert(key.to_vec(), value.to_vec());
+            Ok(())
+        }
+        fn scan(&self, key: &[u8], records: u64) -> Result<u64, String> {
+            self.longest_scan.fetch_max(records, Ordering::Relaxed);
+            Ok(self.pairs.lock().unwrap().range(key.to_vec()..).take(records as usize).count() as u64)
+        }
+    }
+
+    fn config(workload: Workload, operations: u64) -> Config {
+        let (records, threads, value_bytes, theta, seed) = (1000, 2, 100, 0.99, 5);
+        Config { workload, records, operations, threads, value_bytes, distribution: None, theta, seed }
+    }
+
+    #[test]
+    fn a_load_and_every_workload_run_and_find_what_they_read() {
+        let store = Map::default();
+        let (loaded, mut records) = run_phase(&store, &config(Workload::Load, 1000), 0, &|_| {}).unwrap();
+        assert_eq!((loaded.operations[0].count, records), (1000, 1000));
+        for workload in
+            [Workload::A, Workload::B, Workload::C, Workload::D, Workload::E, Workload::F, Workload::W]
+        {
+            let done = AtomicU64::new(0);
+            let progress = |n| assert!(done.fetch_max(n, Ordering::Relaxed) <= 2001);
+            let (result, after) = run_phase(&store, &config(workload, 2001), records, &progress).unwrap();
+            assert_eq!(result.operations.iter().map(|o| o.count).sum::<u64>(), 2001);
+            assert_eq!(done.into_inner(), 2001);
+            records = after;
+        }
+        assert_eq!(store.longest_scan.into_inner(), 100);
+    }
+
+    #[test]
+    fn a_wrong_value_ends_the_run() {
+        let store = Map::default();
+        let (_, records) = run_phase(&store, &config(Workload::Load, 1000), 0, &|_| {}).unwrap();
+        store.pairs.lock().unwrap().values_mut().for_each(|value| value[30] ^= 1);
+        let error = run_phase(&store, &config(Workload::C, 100), records, &|_| {}).unwrap_err();
+        assert!(error.contains("never written"), "{error}");
+    }
+}

@@ -1,0 +1,263 @@
+//! `cuesta bench`: YCSB's workloads over a store of its own.
+
+use crate::failure::{Failure, Outcome, Result};
+use crate::output::{COUNT, print_line, progress, reveal};
+use crate::size::{Place, Size, human};
+use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
+use cuesta_bench::{Config, Distribution, PhaseResult, Store, Workload, run_phase};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Marks a directory as one that a benchmark made and may empty.
+const MARK: &str = "cuesta-bench";
+const FAST_BYTES: u64 = 1 << 30;
+const CAPACITY_BYTES: u64 = 64 << 30;
+
+/// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
+///
+/// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
+/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); and w (updates only), load.
+/// Every value read is checked. Values do not compress.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Where the store is made; emptied first if an earlier benchmark made it
+    #[arg(long, default_value = "./cuesta-bench-data")]
+    dir: PathBuf,
+    /// leveled
+    #[arg(long, default_value = "leveled")]
+    profile: Profile,
+    /// What to run, in order; the records are loaded first in any case
+    #[arg(long, value_delimiter = ',', default_value = "load,a")]
+    workload: Vec<Workload>,
+    /// Records to load
+    #[arg(long, default_value_t = 1_000_000)]
+    records: u64,
+    /// Operations of each workload
+    #[arg(long, default_value_t = 1_000_000)]
+    ops: u64,
+    /// Client threads
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+    /// Bytes of a value, 24 or more
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
+    /// zipfian, uniform or latest, for every workload [default: each workload's own]
+    #[arg(long)]
+    distribution: Option<Distribution>,
+    /// Skew of the Zipfian distribution, between 0 and 1
+    #[arg(long, default_value_t = 0.99)]
+    theta: f64,
+    /// Of every choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The fast tier [default: DIR/fast:1GiB]
+    #[arg(long, value_name = "DIR:SIZE")]
+    fast: Option<Place>,
+    /// The capacity tier [default: DIR/capacity:64GiB]
+    #[arg(long, value_name = "DIR:SIZE")]
+    capacity: Option<Place>,
+    /// Memory for everything the store holds
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    memory: Size,
+    /// sync, interval:MS, os or unlogged
+    #[arg(long, default_value = "os")]
+    durability: Durability,
+    /// Write everything measured to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+struct Cuesta(Db);
+
+impl Store for Cuesta {
+    fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> std::result::Result<(), String> {
+        let value = self.0.get(key).map_err(|error| error.to_string())?;
+        see(value.as_deref());
+        Ok(())
+    }
+
+    fn write(&self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
+        self.0.put(key, value).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn scan(&self, key: &[u8], records: u64) -> std::result::Result<u64, String> {
+        let mut seen = 0;
+        let range = Range::from(key..).with_limit(records);
+        for pair in self.0.scan(range).map_err(|error| error.to_string())? {
+            pair.map_err(|error| error.to_string())?;
+            seen += 1;
+        }
+        Ok(seen)
+    }
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        let refuse = |what: &str| Err(Failure::Input(what.to_owned()));
+        match self {
+            Self { records: 0, .. } => refuse("--records must be 1 or more"),
+            Self { ops: 0, .. } => refuse("--ops must be 1 or more"),
+            Self { threads: 0 | 1025.., .. } => refuse("--threads must be from 1 to 1024"),
+            Self { value_bytes: 0..24, .. } => {
+                refuse("--value-bytes must be 24 or more: values check themselves")
+            }
+            Self { theta, .. } if !(*theta > 0.0 && *theta < 1.0) => {
+                refuse("--theta must lie between 0 and 1")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn options(&self) -> Options {
+        let tier = |place: &Option<Place>, name: &str, bytes: u64| match place {
+            Some(place) => (place.path.clone(), place.size.0),
+            None => (self.dir.join(name), bytes),
+        };
+        let (fast, fast_bytes) = tier(&self.fast, "fast", FAST_BYTES);
+        let (capacity, capacity_bytes) = tier(&self.capacity, "capacity", CAPACITY_BYTES);
+        let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
+        Options {
+            memory_bytes: self.memory.0,
+            profile: self.profile,
+            durability: self.durability,
+            create: Create::New,
+            seed: self.seed,
+            ..Options::tiered(tiers.0, tiers.1)
+        }
+    }
+
+    fn config(&self, workload: Workload) -> Config {
+        Config {
+            workload,
+            records: self.records,
+            operations: if workload == Workload::Load { self.records } else { self.ops },
+            threads: self.threads,
+            value_bytes: self.value_bytes,
+            distribution: self.distribution,
+            theta: self.theta,
+            seed: self.seed,
+        }
+    }
+}
+
+/// Empties directories of an earlier benchmark; refuses any other that holds something.
+fn make_room(path: &Path) -> Result<()> {
+    let fail = || Failure::io(format!("prepare {}", path.display()));
+    let mark = path.join(MARK);
+    if path.exists() {
+        let empty = fs::read_dir(path).map_err(fail())?.next().is_none();
+        if !empty && !mark.exists() {
+            let what =
+                format!("{} holds something that no benchmark made; name another directory", path.display());
+            return Err(Failure::Input(what));
+        }
+        fs::remove_dir_all(path).map_err(fail())?;
+    }
+    fs::create_dir_all(path).map_err(fail())?;
+    fs::write(mark, "made by `cuesta bench`, which empties it when it runs again\n").map_err(fail())
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    args.check()?;
+    let options = args.options();
+    options.validate()?;
+    for tier in &options.tiers {
+        make_room(&tier.path)?;
+    }
+    let (a, b) = (&options.tiers[0], &options.tiers[1]);
+    print_line(&format!(
+        "{} records of {} bytes, {} threads, profile {}, durability {}, memory {}, seed {}",
+        args.records,
+        23 + args.value_bytes,
+        args.threads,
+        args.profile,
+        args.durability,
+        human(args.memory.0),
+        args.seed
+    ))?;
+    for (name, tier) in [("fast", a), ("capacity", b)] {
+        print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
+    }
+    let store = Cuesta(Db::open(&options)?);
+    let mut phases = args.workload.clone();
+    phases.retain(|workload| *workload != Workload::Load);
+    phases.insert(0, Workload::Load);
+    let (mut records, mut results) = (0, Vec::new());
+    for workload in phases {
+        let config = args.config(workload);
+        let before = store.0.stats();
+        let bar = progress(config.operations, workload.name(), COUNT);
+        let shown = |done| {
+            bar.set_position(done);
+            reveal(&bar);
+        };
+        let (result, after) = run_phase(&store, &config, records, &shown).map_err(Failure::Input)?;
+        records = after;
+        bar.finish_and_clear();
+        store.0.wait_for_background()?;
+        let stats = store.0.stats();
+        report(&result, &before, &stats)?;
+        results.push(json!({ "result": result, "stats": super::stats::to_json(&stats) }));
+    }
+    store.0.close()?;
+    if let Some(path) = &args.json {
+        let text = format!("{:#}\n", json!({ "phases": results, "version": env!("CARGO_PKG_VERSION") }));
+        fs::write(path, text).map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn report(result: &PhaseResult, before: &Stats, after: &Stats) -> Result<()> {
+    let rate = result.operations_per_second;
+    let name = result.config.workload.name();
+    print_line(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
+    print_line("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;
+    for line in &result.operations {
+        let l = &line.latency;
+        print_line(&format!(
+            "  {:<18} {:>9} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.0}",
+            line.operation.name(),
+            line.count,
+            l.mean_us,
+            l.p50_us,
+            l.p90_us,
+            l.p99_us,
+            l.p999_us,
+            l.max_us
+        ))?;
+    }
+    if result.not_found > 0 {
+        print_line(&format!("  {} reads found no value", result.not_found))?;
+    }
+    print_line("  tier         used       read    written  by cause (read / written)")?;
+    for (i, tier) in after.tiers.iter().enumerate() {
+        let (was, is) = (before.io.total(i), after.io.total(i));
+        let cause = |cause: Cause| {
+            let (was, is) = (before.io.get(i, cause), after.io.get(i, cause));
+            let (read, written) = (is.read_bytes - was.read_bytes, is.write_bytes - was.write_bytes);
+            (read + written > 0).then(|| format!("{} {} / {}", cause.name(), human(read), human(written)))
+        };
+        let causes: Vec<_> = Cause::ALL.into_iter().filter_map(cause).collect();
+        print_line(&format!(
+            "  {:<5} {:>11} {:>10} {:>10}  {}",
+            ["fast", "capacity"].get(i).unwrap_or(&"tier"),
+            human(tier.used_bytes),
+            human(is.read_bytes - was.read_bytes),
+            human(is.write_bytes - was.write_bytes),
+            causes.join(", ")
+        ))?;
+    }
+    let user = after.operations.written_bytes - before.operations.written_bytes;
+    let media: u64 =
+        (0..after.tiers.len()).map(|i| after.io.total(i).write_bytes - before.io.total(i).write_bytes).sum();
+    if user > 0 {
+        let amplification = media as f64 / user as f64;
+        print_line(&format!(
+            "  write amplification {amplification:.2}: {} written to media for {} of keys and values, merges included",
+            human(media),
+            human(user)
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! `cuesta inspect`
+
+use crate::failure::{Outcome, Result};
+use crate::output::print;
+use std::path::PathBuf;
+
+/// Print one file of a store in words: superblock (CUESTA), manifest, log, or a table's meta part.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The file
+    file: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let mut text = String::new();
+    let inspected = cuesta::inspect(&args.file, &mut text);
+    // What could be read before the damage is worth seeing too.
+    print(text.as_bytes())?;
+    inspected?;
+    Ok(Outcome::Done)
+}

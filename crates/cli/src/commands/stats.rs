@@ -1,0 +1,91 @@
+//! `cuesta stats`
+
+use crate::failure::{Outcome, Result};
+use crate::output::{print, print_json};
+use crate::store::StoreArgs;
+use cuesta::{Stats, StoreState};
+use serde_json::{Value, json};
+
+/// Print the store in numbers: tiers, levels, memory, bytes by tier and cause since the store was made.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Answer in JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let db = args.store.open()?;
+    let (stats, keyspaces) = (db.stats(), db.keyspaces()?);
+    match args.json {
+        true => {
+            let mut value = to_json(&stats);
+            value["keyspaces"] = json!(keyspaces);
+            print_json(&value)?;
+        }
+        false => {
+            print(stats.to_string().as_bytes())?;
+            if !keyspaces.is_empty() {
+                print(format!("keyspaces  {}\n", keyspaces.join(", ")).as_bytes())?;
+            }
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Statistics for a program.
+pub(crate) fn to_json(stats: &Stats) -> Value {
+    let state = match &stats.state {
+        StoreState::Open => json!({ "state": "open" }),
+        StoreState::OutOfRoom(why) => json!({ "state": "out of room", "why": why }),
+        StoreState::ReadOnly(why) => json!({ "state": "read-only", "why": why }),
+    };
+    let tiers: Vec<Value> =
+        stats.tiers.iter().enumerate().map(|(i, tier)| tier_json(stats, i, tier)).collect();
+    let levels: Vec<Value> = stats
+        .levels
+        .iter()
+        .map(|level| {
+            json!({
+                "runs": level.runs, "tables": level.tables, "bytes_by_tier": level.bytes,
+                "entries": level.entries, "tombstones": level.tombstones,
+            })
+        })
+        .collect();
+    let operations = &stats.operations;
+    json!({
+        "store": state,
+        "sequence": stats.sequence,
+        "tiers": tiers,
+        "levels": levels,
+        "memory": {
+            "limit_bytes": stats.memory.limit_bytes,
+            "memtable_bytes": stats.memory.memtable_bytes,
+            "cache_bytes": stats.memory.cache_bytes,
+        },
+        "cache": { "hits": stats.cache.hits, "misses": stats.cache.misses },
+        "operations": {
+            "gets": operations.gets, "writes": operations.writes, "written_bytes": operations.written_bytes,
+            "scans": operations.scans, "flushes": operations.flushes, "merges": operations.merges,
+            "slowed_seconds": operations.slowed_nanos as f64 / 1e9,
+        },
+        "snapshots": stats.snapshots,
+    })
+}
+
+fn tier_json(stats: &Stats, i: usize, tier: &cuesta::TierStats) -> Value {
+    let causes = cuesta::Cause::ALL.into_iter().map(|cause| {
+        let count = stats.io.get(i, cause);
+        let value = json!({
+            "read_ops": count.read_ops, "read_bytes": count.read_bytes,
+            "write_ops": count.write_ops, "write_bytes": count.write_bytes, "syncs": count.syncs,
+        });
+        (cause.name().replace(' ', "_"), value)
+    });
+    json!({
+        "place": tier.place, "capacity_bytes": tier.capacity_bytes, "used_bytes": tier.used_bytes,
+        "io": causes.collect::<serde_json::Map<_, _>>(),
+    })
+}

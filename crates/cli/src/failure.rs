@@ -1,0 +1,78 @@
+//! How a command ends: what it answers to the shell, and what it tells a person.
+
+use cuesta::ErrorKind;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// How a command that could do its work ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// The key has no value.
+    NotFound,
+    /// Verification found damage.
+    Damaged,
+}
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Store(cuesta::Error),
+    /// Input or output; a closed pipe is the reader's way of saying "enough".
+    Io(String, io::Error),
+    /// Something about the input, told whole.
+    Input(String),
+}
+
+/// What every command returns.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<cuesta::Error> for Failure {
+    fn from(error: cuesta::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => write!(f, "{error}"),
+            Self::Io(doing, error) => write!(f, "{doing}: {error}"),
+            Self::Input(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |error| Self::Io(doing, error)
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(error) => match error.kind() {
+                ErrorKind::NotFound => 1,
+                ErrorKind::Corrupt { .. } => 3,
+                ErrorKind::Locked => 4,
+                ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Io => 5,
+                _ => 6,
+            },
+            Self::Io(..) => 5,
+            Self::Input(_) => 6,
+        }
+    }
+
+    /// Tells on standard error, and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        if let Self::Io(_, error) = self
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            return ExitCode::SUCCESS;
+        }
+        // Nobody is left to tell if this fails.
+        drop(writeln!(io::stderr(), "cuesta: {self}"));
+        ExitCode::from(self.exit_code())
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the store is: options that every command shares.
+
+use crate::failure::{Failure, Result};
+use crate::size::{Place, Size};
+use cuesta::{Create, Db, Keyspace, Options, TierOptions};
+use std::path::PathBuf;
+
+const FAST_BYTES: u64 = 4 << 30;
+const CAPACITY_BYTES: u64 = 64 << 30;
+
+/// Where the store is.
+#[derive(clap::Args, Debug)]
+pub(crate) struct StoreArgs {
+    /// The store's directory
+    #[arg(long, default_value = "./cuesta-data", env = "CUESTA_DIR")]
+    pub(crate) dir: PathBuf,
+    /// The fast tier: a directory and what may be used there [default: DIR/fast:4GiB]
+    #[arg(long, value_name = "DIR:SIZE")]
+    pub(crate) fast: Option<Place>,
+    /// The capacity tier: a directory and what may be used there [default: DIR/capacity:64GiB]
+    #[arg(long, value_name = "DIR:SIZE")]
+    pub(crate) capacity: Option<Place>,
+    /// Memory for everything the store holds
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: Size,
+}
+
+/// Which keys: those of a keyspace.
+#[derive(clap::Args, Debug)]
+pub(crate) struct KeyspaceArgs {
+    /// The keyspace [default: the one that every store has]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) keyspace: Option<String>,
+}
+
+impl StoreArgs {
+    /// The options for this place.
+    pub(crate) fn options(&self, create: Create) -> Options {
+        let tier = |place: &Option<Place>, name: &str, bytes: u64| match place {
+            Some(place) => (place.path.clone(), place.size.0),
+            None => (self.dir.join(name), bytes),
+        };
+        let (fast, fast_bytes) = tier(&self.fast, "fast", FAST_BYTES);
+        let (capacity, capacity_bytes) = tier(&self.capacity, "capacity", CAPACITY_BYTES);
+        let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
+        Options { memory_bytes: self.memory.0, create, ..Options::tiered(tiers.0, tiers.1) }
+    }
+
+    /// Opens a store that must be there.
+    pub(crate) fn open(&self) -> Result<Db> {
+        Ok(Db::open(&self.options(Create::Never))?)
+    }
+}
+
+impl KeyspaceArgs {
+    /// The keyspace, which must be there; `None` for the default one.
+    pub(crate) fn open(&self, db: &Db) -> Result<Option<Keyspace>> {
+        let Some(name) = &self.keyspace else { return Ok(None) };
+        let missing =
+            || Failure::Input(format!("there is no keyspace {name:?}; `cuesta stats` names those there are"));
+        db.keyspace(name)?.ok_or_else(missing).map(Some)
+    }
+
+    /// The keyspace, made if it is not there.
+    pub(crate) fn open_or_create(&self, db: &Db) -> Result<Option<Keyspace>> {
+        let Some(name) = &self.keyspace else { return Ok(None) };
+        match db.keyspace(name)? {
+            Some(keyspace) => Ok(Some(keyspace)),
+            None => Ok(Some(db.create_keyspace(name)?)),
+        }
+    }
+}

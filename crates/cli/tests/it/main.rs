@@ -1,0 +1,161 @@
+//! The command as a user runs it, one process a call.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+struct Shell {
+    dir: tempfile::TempDir,
+}
+
+impl Shell {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path().join(name), text).unwrap();
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cuesta"));
+        command.args(args).current_dir(self.path()).stdin(Stdio::null()).env_remove("CUESTA_DIR");
+        command.output().unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Exit code and standard error of a command that must not.
+    fn fails(&self, args: &[&str]) -> (i32, String) {
+        let output = self.run(args);
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+const STATUS: &str =
+    "Package: bash\nVersion: 5\n\nPackage: libc6\nVersion: 2\nDescription: C\n more\n\nPackage: zsh\n";
+
+#[test]
+fn a_file_is_loaded_and_later_processes_answer_from_it() {
+    let shell = Shell::new();
+    shell.write("status", STATUS);
+    let told = shell.ok(&["load", "--format", "deb822", "--key", "Package", "status"]);
+    assert!(told.starts_with("3 records, "), "{told}");
+    assert_eq!(shell.ok(&["get", "libc6"]), "Package: libc6\nVersion: 2\nDescription: C\n more\n");
+    assert_eq!(shell.ok(&["scan", "--keys-only"]), "bash\nlibc6\nzsh\n");
+    assert_eq!(shell.ok(&["scan", "--keys-only", "--reverse", "--limit", "2"]), "zsh\nlibc6\n");
+    assert_eq!(shell.ok(&["scan", "--keys-only", "--from", "c", "--to", "z"]), "libc6\n");
+    assert_eq!(shell.ok(&["scan", "--keys-only", "--prefix", "li"]), "libc6\n");
+    assert!(shell.ok(&["stats"]).contains("tier 0"));
+    assert!(shell.ok(&["stats", "--json"]).contains("\"sequence\":3"));
+    assert!(shell.ok(&["verify"]).starts_with("no problem found"));
+    assert_eq!(shell.fails(&["get", "fish"]), (1, String::new()));
+    shell.ok(&["delete", "zsh"]);
+    assert_eq!(shell.fails(&["get", "zsh"]).0, 1);
+}
+
+#[test]
+fn a_dump_is_loaded_into_an_equal_store() {
+    let shell = Shell::new();
+    shell.write("lines", "one\ntwo\n");
+    shell.ok(&["load", "--format", "lines", "lines"]);
+    shell.ok(&["put", "k", "v", "--keyspace", "other"]);
+    std::fs::write(shell.path().join("bytes"), [0xff, 0, 10]).unwrap();
+    shell.ok(&["load", "--format", "lines", "--key", "line", "bytes"]);
+    let dump = shell.ok(&["dump"]);
+    assert_eq!(dump.lines().count(), 4);
+    shell.write("dump", &dump);
+    shell.ok(&["load", "--format", "dump", "--dir", "copy", "dump"]);
+    assert_eq!(shell.ok(&["dump", "--dir", "copy"]), dump);
+    assert_eq!(shell.ok(&["get", "k", "--keyspace", "other", "--dir", "copy"]), "v");
+}
+
+#[test]
+fn damage_is_named_with_file_and_offset() {
+    let shell = Shell::new();
+    shell.write("status", STATUS);
+    shell.ok(&["load", "--format", "deb822", "--key", "Package", "status"]);
+    let fast = shell.path().join("cuesta-data/fast");
+    let log = std::fs::read_dir(&fast).unwrap().map(|entry| entry.unwrap().path());
+    let log =
+        log.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("log-")).unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[200] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let output = shell.run(&["verify"]);
+    assert_eq!(output.status.code(), Some(3));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("log-00000002 at byte 64"), "{told}");
+    let (code, told) = shell.fails(&["get", "bash"]);
+    assert!(code == 3 && told.contains("log-00000002 at byte 64"), "{told}");
+}
+
+#[test]
+fn every_file_is_described() {
+    let shell = Shell::new();
+    shell.write("status", STATUS);
+    shell.ok(&["load", "--format", "deb822", "--key", "Package", "status"]);
+    for (file, words) in
+        [("CUESTA", "copy 0"), ("manifest-00000001", "edit"), ("log-00000002", "batch of 3 entries")]
+    {
+        let told = shell.ok(&["inspect", &format!("cuesta-data/fast/{file}")]);
+        assert!(told.contains(words), "{file}: {told}");
+    }
+    shell.write("note", "not a store's file, but long enough to be one: 0123456789 0123456789");
+    assert_eq!(shell.fails(&["inspect", "note"]).0, 3);
+    assert_eq!(shell.fails(&["inspect", "absent"]).0, 1);
+}
+
+#[test]
+fn wrong_usage_is_told_and_changes_nothing() {
+    let shell = Shell::new();
+    assert_eq!(shell.fails(&["get"]).0, 2);
+    assert_eq!(shell.fails(&["frobnicate"]).0, 2);
+    assert_eq!(shell.fails(&["bench", "--workload", "z"]).0, 2);
+    assert_eq!(shell.fails(&["bench", "--value-bytes", "3"]).0, 6);
+    let (code, told) = shell.fails(&["get", "k"]);
+    assert!(code == 1 && told.contains("there is no store"), "{told}");
+    assert_eq!(shell.fails(&["load", "--format", "tsv", "absent"]).0, 5);
+    shell.write("bad", "{}\n");
+    let (code, told) = shell.fails(&["load", "--format", "jsonl", "--key", "id", "bad"]);
+    assert!(code == 6 && told.contains("line 1") && told.contains("--skip-bad"), "{told}");
+    let told = shell.ok(&["load", "--format", "jsonl", "--key", "id", "--skip-bad", "bad"]);
+    assert!(told.contains("1 bad records skipped"), "{told}");
+}
+
+#[test]
+fn a_benchmark_runs_and_empties_only_what_it_made() {
+    let shell = Shell::new();
+    let args = [
+        "bench",
+        "--records",
+        "2000",
+        "--ops",
+        "1000",
+        "--workload",
+        "load,a,b,c,d,e,f,w",
+        "--json",
+        "out.json",
+    ];
+    for _ in 0..2 {
+        let told = shell.ok(&args);
+        assert!(
+            told.contains("a: ") && told.contains("p99.9") && told.contains("write amplification"),
+            "{told}"
+        );
+    }
+    let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
+    assert_eq!(json.matches("\"operations_per_second\"").count(), 8);
+    std::fs::create_dir_all(shell.path().join("mine/fast")).unwrap();
+    shell.write("mine/fast/precious", "data");
+    let (code, told) = shell.fails(&["bench", "--records", "10", "--ops", "10", "--dir", "mine"]);
+    assert!(code == 6 && told.contains("no benchmark made"), "{told}");
+}
