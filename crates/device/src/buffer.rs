@@ -7,11 +7,27 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// Address, offset and length unit of direct I/O, in bytes.
 pub const ALIGNMENT: usize = 4096;
+
+/// Refuses what direct I/O would refuse, before the kernel is asked: so a mistake shows on every file system.
+///
+/// # Errors
+/// `InvalidInput` when address, length or offset is no multiple of [`ALIGNMENT`].
+pub(crate) fn require_aligned(bytes: &[u8], offset: u64) -> io::Result<()> {
+    let aligned = bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
+        && bytes.len().is_multiple_of(ALIGNMENT)
+        && offset.is_multiple_of(ALIGNMENT as u64);
+    if aligned {
+        return Ok(());
+    }
+    let message = format!("direct access needs multiples of {ALIGNMENT}: {} bytes at {offset}", bytes.len());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
 
 /// A zeroed buffer whose address and length are multiples of [`ALIGNMENT`].
 pub struct AlignedBuf {

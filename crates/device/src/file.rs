@@ -3,7 +3,9 @@
 //! Every call is one system call through libc (more only where the kernel returns short or interrupts), so models and
 //! fault injectors that are preloaded see it. No state is shared between calls; no lock is taken.
 
-use crate::{ALIGNMENT, Access, Device, Directory, Geometry, Listed, Lock};
+use crate::buffer::require_aligned;
+use crate::name::{LOCK_NAME, check_name};
+use crate::{Access, Device, Directory, Geometry, Listed, Lock};
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -11,8 +13,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The lock file of a directory; not among the names it lists.
-const LOCK_NAME: &str = "LOCK";
 /// What every drive in use keeps whole in a power cut: its logical block.
 const ATOMIC_WRITE_BYTES: u32 = 512;
 
@@ -50,10 +50,8 @@ impl FileDirectory {
     }
 
     fn file(&self, name: &str) -> io::Result<PathBuf> {
-        match name.is_empty() || name.contains('/') || name == "." || name == ".." {
-            true => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{name:?} is not a file name"))),
-            false => Ok(self.path.join(name)),
-        }
+        check_name(name)?;
+        Ok(self.path.join(name))
     }
 
     fn open_file(&self, name: &str, access: Access, create: bool) -> io::Result<Arc<dyn Device>> {
@@ -163,16 +161,7 @@ struct OpenFile {
 impl OpenFile {
     /// The kernel would refuse an unaligned call too, but without saying why, and not on every file system.
     fn check(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let aligned = bytes.len().is_multiple_of(ALIGNMENT)
-            && offset.is_multiple_of(ALIGNMENT as u64)
-            && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
-        match !self.direct || aligned {
-            true => Ok(()),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("direct I/O of {} bytes at {offset} is not aligned to {ALIGNMENT}", bytes.len()),
-            )),
-        }
+        if self.direct { require_aligned(bytes, offset) } else { Ok(()) }
     }
 }
 
@@ -208,7 +197,7 @@ impl Device for OpenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::AlignedBuf;
+    use crate::{ALIGNMENT, AlignedBuf};
 
     #[test]
     fn what_is_written_is_read_by_either_access() {
@@ -251,7 +240,7 @@ mod tests {
     fn names_stay_inside_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let directory = FileDirectory::open(dir.path()).unwrap();
-        for name in ["", "..", "a/b", "../x"] {
+        for name in ["", "..", "a/b", "../x", LOCK_NAME] {
             assert_eq!(directory.remove(name).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");
         }
     }

@@ -8,6 +8,8 @@
 mod buffer;
 mod file;
 mod meter;
+mod name;
+pub mod sim;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use file::FileDirectory;

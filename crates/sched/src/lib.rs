@@ -5,30 +5,45 @@
 //! chooses, by a seed, who runs next at every wait and at every call to a simulated device; so one seed replays a
 //! whole run.
 //!
+//! Any thread may call anything here. In simulation only what happens inside [`Sched::run`] is replayed, and only if
+//! the code in it takes no decision from elsewhere: no wall clock, no iteration order of a randomly seeded map, no
+//! address.
+//!
 //! Poisoning is not modelled: a thread that panics while it holds a [`Mutex`] leaves the value as it was.
 
 mod rng;
+mod sim;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 pub use rng::Rng;
 pub use sync::{Condvar, Mutex, MutexGuard};
 
+use sim::{OneIn, Sim, Wait};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// How much less a background thread asks for, in the kernel's units of niceness (0 to 19).
+const BACKGROUND_NICENESS: i32 = 10;
 
 /// Who runs when, and what time it is. Cheap to clone; clones share one scheduler.
 #[derive(Clone, Debug)]
 pub struct Sched {
     started: Instant,
     seed: u64,
+    sim: Option<Arc<Sim>>,
 }
 
-/// How urgently the operating system should run a thread.
+/// How urgently the operating system should run a thread. A simulation makes no difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// As urgent as the caller.
     Normal,
-    /// Yields to foreground work when the processor is short.
+    /// Yields to foreground work when the processor is short: the thread asks the kernel to be nicer, and goes on as
+    /// it is when that is refused.
     Background,
 }
 
@@ -36,26 +51,61 @@ pub enum Priority {
 #[derive(Debug)]
 pub struct Thread {
     handle: std::thread::JoinHandle<()>,
+    /// In simulation: which, and which task of it.
+    task: Option<(Arc<Sim>, u64)>,
 }
 
 impl Sched {
     /// Real threads, real time; `seed` feeds [`Sched::rng`] only.
     pub fn real(seed: u64) -> Self {
-        Self { started: Instant::now(), seed }
+        Self { started: Instant::now(), seed, sim: None }
     }
 
-    /// Time since this scheduler was made: monotonic, never the wall clock.
+    /// Threads one at a time, by `seed`, in virtual time that begins at zero. Work is done inside [`Sched::run`].
+    pub fn simulated(seed: u64) -> Self {
+        // Another stream than any of `rng`: what a program draws does not shift who runs.
+        let sim = Sim::new(Rng::new(seed.rotate_left(32) ^ 0x5bd1_e995_7f4a_7c15));
+        Self { sim: Some(Arc::new(sim)), ..Self::real(seed) }
+    }
+
+    /// Calls `body` and returns its result. In simulation the caller is the first thread, named `main`, and waits for
+    /// its turns like the others; threads it has not joined by the end go on without a promise about their order.
+    /// Called inside a run it only calls `body`.
+    ///
+    /// # Panics
+    /// When `body` does, or when the simulated threads wait for each other for ever.
+    pub fn run<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _entered = self.sim.as_ref().filter(|sim| sim.me().is_none()).map(|sim| sim.enter("main"));
+        body()
+    }
+
+    /// Time since this scheduler was made: monotonic, never the wall clock. Virtual in simulation: it moves by a
+    /// microsecond at each yield point, and to the next deadline when all threads wait.
     pub fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.sim.as_ref().map_or_else(|| self.started.elapsed(), |sim| sim.now())
     }
 
     /// Lets at least `duration` pass. Prefer a [`Condvar`] wait, which can be woken.
     pub fn sleep(&self, duration: Duration) {
-        std::thread::sleep(duration);
+        match self.task() {
+            Some((sim, me)) => {
+                sim.wait(me, Wait::Time, Some(duration));
+            }
+            None => std::thread::sleep(duration),
+        }
     }
 
-    /// A point at which another thread may run; every call of a simulated device is one.
-    pub fn yield_point(&self) {}
+    /// A point at which another thread may run; every call of a simulated device is one. Nothing for real.
+    pub fn yield_point(&self) {
+        if let Some(sim) = &self.sim {
+            sim.yield_point(OneIn::OFTEN);
+        }
+    }
+
+    /// A digest of who ran when, so far: two runs with equal digests interleaved alike. 0 for real.
+    pub fn trace_hash(&self) -> u64 {
+        self.sim.as_ref().map_or(0, |sim| sim.trace())
+    }
 
     /// A stream of pseudo-random numbers, fixed by the scheduler's seed and by `stream`.
     pub fn rng(&self, stream: u64) -> Rng {
@@ -69,17 +119,60 @@ impl Sched {
     pub fn spawn(
         &self,
         name: &str,
-        _priority: Priority,
+        priority: Priority,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<Thread> {
-        let handle = std::thread::Builder::new().name(name.to_owned()).spawn(body)?;
-        Ok(Thread { handle })
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        let Some(sim) = &self.sim else {
+            let handle = builder.spawn(move || {
+                ask_for(priority);
+                body();
+            })?;
+            return Ok(Thread { handle, task: None });
+        };
+        let task = sim.prepare(name);
+        let theirs = Arc::clone(sim);
+        let spawned = builder.spawn(move || {
+            theirs.begin(task);
+            let result = catch_unwind(AssertUnwindSafe(body));
+            theirs.end(task);
+            if let Err(panic) = result {
+                resume_unwind(panic);
+            }
+        });
+        match spawned {
+            Ok(handle) => {
+                sim.started(task, handle.thread());
+                sim.yield_point(OneIn::OFTEN);
+                Ok(Thread { handle, task: Some((Arc::clone(sim), task)) })
+            }
+            Err(error) => {
+                sim.finish(task);
+                Err(error)
+            }
+        }
+    }
+
+    fn task(&self) -> Option<(&Sim, u64)> {
+        let sim = self.sim.as_deref()?;
+        Some((sim, sim.me()?))
+    }
+}
+
+/// On Linux niceness is a thread's own, so this changes the calling thread only.
+fn ask_for(priority: Priority) {
+    if priority == Priority::Background {
+        // Best effort: a thread that may not be nicer does the same work, only less politely.
+        rustix::process::nice(BACKGROUND_NICENESS).ok();
     }
 }
 
 impl Thread {
     /// Waits until the thread has ended; `false` if it panicked.
     pub fn join(self) -> bool {
+        if let Some((sim, task)) = &self.task {
+            sim.join(*task);
+        }
         self.handle.join().is_ok()
     }
 }

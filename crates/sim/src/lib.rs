@@ -1,1 +1,14 @@
-//! Whole stores run from one seed, cut and faulted, against a model.
+//! Whole stores run from one seed, on a disk that can be cut and made to fail, against a model outside the store.
+//!
+//! [`Model`] is the oracle: every state that the store has acknowledged, in the one order of commits. [`Run`] drives
+//! random operations from a seed, cuts or kills at any point, also during recovery, reopens, and checks that what is
+//! found is a state the durability level allows. [`scenarios`] are short scripts for exhaustive cuts.
+//!
+//! A violation is told with one line that replays it.
+
+mod model;
+mod run;
+pub mod scenarios;
+
+pub use model::{Contents, Model};
+pub use run::{Run, RunConfig, options, world};

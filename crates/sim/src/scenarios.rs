@@ -1,0 +1,329 @@
+//! Short scripts, each cut at every one of its I/O operations in every way that a power cut can turn out.
+
+use crate::model::Model;
+use crate::run::{contents, options, world};
+use cuesta::{Batch, Db, Durability, Options};
+use cuesta_device::sim::{Keep, SimConfig, SimDisk, Survival};
+use cuesta_sched::{Rng, Sched};
+
+/// A script: acts on a store and tells the model.
+pub struct Scenario {
+    /// Its name, in failures.
+    pub name: &'static str,
+    /// Runs before power can fail, to bring the store where it is interesting.
+    pub before: fn(&mut Actor<'_>),
+    /// What is cut.
+    pub during: fn(&mut Actor<'_>),
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What a script acts with. Every action is told to the model first; errors are ignored, since a cut may cause them,
+/// but nothing counts as acknowledged after one.
+#[derive(Debug)]
+pub struct Actor<'a> {
+    sched: &'a Sched,
+    disk: &'a SimDisk,
+    options: Options,
+    model: &'a mut Model,
+    db: Option<Db>,
+}
+
+impl Actor<'_> {
+    /// Opens the store, if it is not.
+    pub fn open(&mut self) {
+        if self.db.is_none() {
+            self.db = Db::open_in(&self.options, world(self.sched, self.disk)).ok();
+        }
+    }
+
+    /// Closes it cleanly.
+    pub fn close(&mut self) {
+        if let Some(db) = self.db.take()
+            && db.close().is_ok()
+        {
+            self.model.synced();
+        }
+    }
+
+    /// A batch of puts; a value of `None` deletes.
+    pub fn write(&mut self, pairs: &[(&str, Option<&[u8]>)], durability: Durability) {
+        let Some(db) = &self.db else { return };
+        let mut batch = Batch::new();
+        for (key, value) in pairs {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        self.model.step(|contents| {
+            let all = contents.entry(String::new()).or_default();
+            for (key, value) in pairs {
+                match value {
+                    Some(value) => drop(all.insert(key.as_bytes().to_vec(), value.to_vec())),
+                    None => drop(all.remove(key.as_bytes())),
+                }
+            }
+        });
+        if db.write_with(batch, durability).is_ok() && durability == Durability::Sync {
+            self.model.synced();
+        }
+    }
+
+    /// `n` puts of `bytes` bytes under `Os`.
+    pub fn fill(&mut self, n: usize, bytes: usize) {
+        for i in 0..n {
+            self.write(&[(&format!("fill{:03}", i * 37 % 100), Some(&vec![i as u8; bytes]))], Durability::Os);
+        }
+    }
+
+    /// Flushes.
+    pub fn flush(&mut self) {
+        if self.db.as_ref().is_some_and(|db| db.flush().is_ok()) {
+            self.model.synced();
+        }
+    }
+
+    /// Waits for merges.
+    pub fn settle(&mut self) {
+        drop(self.db.as_ref().map(Db::wait_for_background));
+    }
+
+    /// Syncs.
+    pub fn sync(&mut self) {
+        if self.db.as_ref().is_some_and(|db| db.sync().is_ok()) {
+            self.model.synced();
+        }
+    }
+
+    /// Makes or drops a keyspace, after a sync, so that there is one order of commits.
+    pub fn keyspace(&mut self, name: &str, there: bool) {
+        self.sync();
+        let Some(db) = &self.db else { return };
+        let done = match there {
+            true => {
+                self.model.step(|contents| drop(contents.insert(name.to_owned(), Default::default())));
+                db.create_keyspace(name).map(drop)
+            }
+            false => {
+                self.model.step(|contents| drop(contents.remove(name)));
+                db.drop_keyspace(name)
+            }
+        };
+        if done.is_ok() {
+            self.model.synced();
+        }
+    }
+}
+
+const V: Option<&[u8]> = Some(b"value");
+
+/// Every script.
+pub const ALL: &[Scenario] = &[
+    Scenario { name: "create", before: |_| {}, during: |a| a.open() },
+    Scenario {
+        name: "put",
+        before: |a| a.open(),
+        during: |a| {
+            a.write(&[("a", V)], Durability::Sync);
+            a.write(&[("b", V)], Durability::Os);
+            a.write(&[("a", None)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "batch",
+        before: |a| a.open(),
+        during: |a| {
+            let large = vec![7; 3000];
+            a.write(&[("a", Some(&large)), ("b", Some(&large)), ("c", V)], Durability::Os);
+            a.write(&[("a", None), ("b", V), ("d", Some(&large))], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "sync after many",
+        before: |a| a.open(),
+        during: |a| {
+            a.fill(12, 300);
+            a.sync();
+            a.fill(4, 300);
+        },
+    },
+    Scenario {
+        name: "flush",
+        before: |a| {
+            a.open();
+            a.fill(30, 500);
+        },
+        during: |a| {
+            a.flush();
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "log rotation and recycling",
+        before: |a| {
+            a.open();
+            a.fill(80, 1500);
+            a.settle();
+        },
+        during: |a| {
+            a.fill(60, 1500);
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "compaction",
+        before: |a| {
+            a.open();
+            for _ in 0..3 {
+                a.fill(20, 900);
+                a.flush();
+            }
+        },
+        during: |a| {
+            a.fill(20, 900);
+            a.write(&[("fill000", None), ("fill037", None)], Durability::Sync);
+            a.flush();
+            a.settle();
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "keyspace made and dropped",
+        before: |a| {
+            a.open();
+            a.keyspace("old", true);
+        },
+        during: |a| {
+            a.keyspace("new", true);
+            a.keyspace("old", false);
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "clean close and open",
+        before: |a| {
+            a.open();
+            a.fill(20, 300);
+        },
+        during: |a| {
+            a.close();
+            a.open();
+            a.write(&[("after", V)], Durability::Sync);
+            a.close();
+        },
+    },
+    Scenario {
+        name: "unlogged writes",
+        before: |a| a.open(),
+        during: |a| {
+            a.write(&[("u", V)], Durability::Unlogged);
+            a.flush();
+            a.write(&[("w", V)], Durability::Sync);
+        },
+    },
+];
+
+/// What one exhaustive cut covered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Covered {
+    /// I/O operations at which power was cut.
+    pub points: u64,
+    /// Disks that were opened and checked.
+    pub images: u64,
+}
+
+/// The ways in which a cut with so many pending operations can turn out.
+fn survivals(pending: usize) -> Vec<Survival> {
+    let mut all = vec![Survival::None, Survival::All];
+    for index in 0..pending {
+        all.extend([Survival::Only(index), Survival::Without(index)]);
+        for (bytes, keep) in [(512, Keep::First), (512, Keep::Last), (512, Keep::Alternate), (4096, Keep::First)] {
+            all.push(Survival::Torn { index, bytes, keep });
+        }
+    }
+    all
+}
+
+/// Cuts a scenario at every operation, in every way, and checks what each leaves, opened with a second cut on the
+/// way in for one in `second_cut_one_in`.
+///
+/// # Errors
+/// The first violation, with what replays it.
+pub fn cut_everywhere(scenario: &Scenario, second_cut_one_in: u64) -> Result<Covered, String> {
+    let mut covered = Covered::default();
+    let mut rng = Rng::new(7);
+    for point in 0.. {
+        let (disk, model, reached) = play(scenario, Some(point));
+        if !reached {
+            return Ok(covered);
+        }
+        covered.points += 1;
+        for survival in survivals(disk.pending_len()) {
+            covered.images += 1;
+            let told = format!("{survival:?}");
+            let image = disk.after_cut(survival, &mut rng);
+            let second = rng.one_in(second_cut_one_in).then(|| rng.below(40));
+            check(&image, &model, second, &mut rng)
+                .map_err(|what| format!("{}, cut at operation {point}, {told}, second cut {second:?}: {what}", scenario.name))?;
+        }
+    }
+    Ok(covered)
+}
+
+/// Plays a scenario, with a cut at operation `cut` of its second part: the disk, the model, whether the cut was
+/// reached.
+pub fn play(scenario: &Scenario, cut: Option<u64>) -> (SimDisk, Model, bool) {
+    let sched = Sched::simulated(11);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let mut model = Model::default();
+    sched.run(|| {
+        let options = options(3, Durability::Os);
+        let mut actor = Actor { sched: &sched, disk: &disk, options, model: &mut model, db: None };
+        (scenario.before)(&mut actor);
+        if let Some(cut) = cut {
+            disk.cut_at(disk.ops() + cut);
+        }
+        (scenario.during)(&mut actor);
+        if !disk.is_cut() {
+            actor.close();
+        }
+        drop(actor.db.take());
+    });
+    let reached = disk.is_cut();
+    (disk, model, reached)
+}
+
+/// Opens an image, cut again on the way in if asked, and checks that it holds a state that the model allows, and
+/// that it does so again after a reopen.
+fn check(image: &SimDisk, model: &Model, second_cut: Option<u64>, rng: &mut Rng) -> Result<(), String> {
+    let options = options(3, Durability::Os);
+    let mut image = image.clone();
+    if let Some(after) = second_cut {
+        let sched = Sched::simulated(12);
+        let disk = image.on(&sched);
+        disk.cut_at(disk.ops() + after);
+        sched.run(|| drop(Db::open_in(&options, world(&sched, &disk))));
+        disk.cut_now();
+        image = disk.after_cut(Survival::Random, rng);
+    }
+    let mut model = model.clone();
+    for round in 0..2 {
+        let sched = Sched::simulated(13);
+        let disk = image.on(&sched);
+        sched.run(|| -> Result<(), String> {
+            let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| format!("open {round}: {error}"))?;
+            let found = contents(&db).map_err(|error| format!("reading: {error}"))?;
+            model.rebase(found).map_err(|what| format!("open {round}: {what}"))?;
+            // What a reader has been shown must stay, so the next round has no choice left.
+            model.synced();
+            db.close().map_err(|error| format!("close: {error}"))
+        })?;
+        image = disk;
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Random runs and exhaustive cuts, at the figures that continuous integration has time for. `CUESTA_SEED=n` replays
+//! one random run; `CUESTA_SEEDS=n` runs more.
+
+use cuesta::Durability;
+use cuesta_sim::{Run, RunConfig, scenarios};
+use std::time::Duration;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn config(seed: u64, crash_one_in: u64) -> RunConfig {
+    let levels = [Durability::Os, Durability::Sync, Durability::Interval(Duration::from_millis(3)), Durability::Os];
+    RunConfig { seed, operations: 300, crash_one_in, durability: levels[(seed % 4) as usize] }
+}
+
+fn run_seeds(seeds: u64, crash_one_in: u64) {
+    let only = number("CUESTA_SEED");
+    let seeds = number("CUESTA_SEEDS").unwrap_or(seeds);
+    for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
+        if let Err(what) = Run::new(config(seed, crash_one_in)).run() {
+            panic!("seed {seed}: {what}");
+        }
+    }
+}
+
+#[test]
+fn a_store_answers_like_a_map_through_reopens() {
+    run_seeds(60, 0);
+}
+
+#[test]
+fn a_store_survives_random_cuts() {
+    run_seeds(150, 60);
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for seed in 0..5 {
+        let hashes = [0, 1].map(|_| Run::new(config(seed, 60)).run().unwrap());
+        assert_eq!(hashes[0], hashes[1], "seed {seed}");
+    }
+}
+
+#[test]
+fn every_cut_of_every_scenario_leaves_an_allowed_state() {
+    let (mut points, mut images) = (0, 0);
+    for scenario in scenarios::ALL {
+        let covered = scenarios::cut_everywhere(scenario, 4).unwrap_or_else(|what| panic!("{what}"));
+        println!("{}: {} points, {} images", scenario.name, covered.points, covered.images);
+        points += covered.points;
+        images += covered.images;
+    }
+    println!("{points} points, {images} images");
+    assert!(points > 300 && images > 3000, "{points} points, {images} images");
+}
