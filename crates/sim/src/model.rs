@@ -41,11 +41,6 @@ impl Model {
         self.durable = self.states.len() - 1;
     }
 
-    /// The last step was interrupted: it may or may not have happened. Everything before it was durable if it is now.
-    pub fn synced_but_last(&mut self) {
-        self.durable = self.durable.max(self.states.len().saturating_sub(2));
-    }
-
     /// Goes on from `found` after a crash, if that is a state the store may be in.
     ///
     /// # Errors
@@ -72,12 +67,17 @@ fn difference(expected: &Contents, found: &Contents) -> String {
     let mut out = Vec::new();
     for name in expected.keys().chain(found.keys().filter(|name| !expected.contains_key(*name))) {
         let (Some(a), Some(b)) = (expected.get(name), found.get(name)) else {
-            out.push(format!("keyspace {name:?} is {}", if found.contains_key(name) { "there" } else { "missing" }));
+            out.push(format!(
+                "keyspace {name:?} is {}",
+                if found.contains_key(name) { "there" } else { "missing" }
+            ));
             continue;
         };
         for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
             if a.get(key) != b.get(key) {
-                let show = |v: Option<&Vec<u8>>| v.map_or("nothing".to_owned(), |v| v[..v.len().min(12)].escape_ascii().to_string());
+                let show = |v: Option<&Vec<u8>>| {
+                    v.map_or("nothing".to_owned(), |v| v[..v.len().min(12)].escape_ascii().to_string())
+                };
                 let (a, b) = (show(a.get(key)), show(b.get(key)));
                 out.push(format!("{name:?}/{}: expected {a}, found {b}", key.escape_ascii()));
             }

@@ -151,18 +151,16 @@ impl Run {
             }
         }
         drop(snapshots);
-        if *left == 0 && !disk.is_cut() {
-            db.close().map_err(|error| format!("close failed: {error}"))?;
-            return Ok(End::Done(disk.clone()));
-        }
-        // A clean close in the middle of a run: nothing may be lost.
         let closed = db.close();
         match (disk.is_cut(), closed) {
-            (false, Ok(())) => self.model.synced(),
-            (false, Err(error)) => return Err(format!("close failed: {error}")),
             (true, _) => return Ok(End::Crashed(self.crash(disk))),
+            (false, Err(error)) => return Err(format!("close failed: {error}")),
+            // A clean close, in the middle of a run too: nothing may be lost.
+            (false, Ok(())) => self.model.synced(),
         }
-        Ok(End::Crashed(disk.clone()))
+        // A cut that was armed and not reached is not for the next life.
+        disk.cut_at(u64::MAX);
+        Ok(if *left == 0 { End::Done(disk.clone()) } else { End::Crashed(disk.clone()) })
     }
 
     /// The disk after the crash: power cut with a random part of what was pending, or a kill.
@@ -197,7 +195,8 @@ impl Run {
                 let scan = db.scan(&low[..]..&high[..]).map_err(fail)?;
                 let expected: Vec<_> =
                     self.model.now()[""].range(low..high).map(|(k, v)| (k.clone(), v.clone())).collect();
-                let pairs = |pair: cuesta::Result<(Vec<u8>, cuesta::Value)>| pair.map(|(k, v)| (k, v.to_vec()));
+                let pairs =
+                    |pair: cuesta::Result<(Vec<u8>, cuesta::Value)>| pair.map(|(k, v)| (k, v.to_vec()));
                 let found: Result<Vec<_>, _> = match self.rng.one_in(2) {
                     true => scan.map(pairs).collect(),
                     false => scan.rev().map(pairs).collect::<Result<Vec<_>, _>>().map(|mut v| {
@@ -269,10 +268,8 @@ impl Run {
 
     fn write_batch(&mut self, db: &Db) -> Result<(), String> {
         let names: Vec<String> = self.model.now().keys().cloned().collect();
-        let keyspaces: BTreeMap<&str, Keyspace> = names
-            .iter()
-            .filter_map(|name| Some((name.as_str(), db.keyspace(name).ok()??)))
-            .collect();
+        let keyspaces: BTreeMap<&str, Keyspace> =
+            names.iter().filter_map(|name| Some((name.as_str(), db.keyspace(name).ok()??))).collect();
         let mut batch = Batch::new();
         let mut next = self.model.now().clone();
         for _ in 0..1 + self.rng.below(4) {
@@ -294,10 +291,8 @@ impl Run {
         self.model.step(|contents| *contents = next);
         let durability = if self.rng.one_in(6) { Durability::Sync } else { self.config.durability };
         let written = db.write_with(batch, durability);
-        match (&written, durability) {
-            (Ok(_), Durability::Sync) => self.model.synced(),
-            (Err(_), Durability::Sync) => {}
-            _ => {}
+        if written.is_ok() && durability == Durability::Sync {
+            self.model.synced();
         }
         written.map(drop).map_err(|error| format!("write: {error}"))
     }
@@ -305,7 +300,7 @@ impl Run {
     fn keyspace(&mut self, db: &Db) -> Result<(), String> {
         let name = format!("space{}", self.rng.below(3));
         let there = self.model.now().contains_key(&name);
-        // Their edits are durable at once, but must not make writes before them durable.
+        // Durable when it returns, and so is every write before it: there is one order of commits.
         let done = match there {
             true => {
                 self.model.step(|contents| drop(contents.remove(&name)));
@@ -316,12 +311,10 @@ impl Run {
                 db.create_keyspace(&name).map(drop)
             }
         };
-        // To keep the oracle to one order of commits, what came before is made durable too.
-        let synced = done.and_then(|()| db.sync());
-        if synced.is_ok() {
+        if done.is_ok() {
             self.model.synced();
         }
-        synced.map_err(|error| format!("keyspace {name}: {error}"))
+        done.map_err(|error| format!("keyspace {name}: {error}"))
     }
 
     /// After a clean close: verification finds nothing, and everything is there.
@@ -344,10 +337,17 @@ impl Run {
 }
 
 fn same(what: &str, key: &[u8], found: Option<Vec<u8>>, expected: Option<Vec<u8>>) -> Result<(), String> {
-    let show = |v: &Option<Vec<u8>>| v.as_ref().map_or("nothing".to_owned(), |v| v[..v.len().min(12)].escape_ascii().to_string());
+    let show = |v: &Option<Vec<u8>>| {
+        v.as_ref().map_or("nothing".to_owned(), |v| v[..v.len().min(12)].escape_ascii().to_string())
+    };
     match found == expected {
         true => Ok(()),
-        false => Err(format!("{what} {}: expected {}, found {}", key.escape_ascii(), show(&expected), show(&found))),
+        false => Err(format!(
+            "{what} {}: expected {}, found {}",
+            key.escape_ascii(),
+            show(&expected),
+            show(&found)
+        )),
     }
 }
 
@@ -364,4 +364,3 @@ pub(crate) fn contents(db: &Db) -> cuesta::Result<Contents> {
     }
     Ok(contents)
 }
-

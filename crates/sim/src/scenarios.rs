@@ -100,9 +100,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Makes or drops a keyspace, after a sync, so that there is one order of commits.
+    /// Makes or drops a keyspace.
     pub fn keyspace(&mut self, name: &str, there: bool) {
-        self.sync();
         let Some(db) = &self.db else { return };
         let done = match there {
             true => {
@@ -147,16 +146,16 @@ pub const ALL: &[Scenario] = &[
         name: "sync after many",
         before: |a| a.open(),
         during: |a| {
-            a.fill(12, 300);
+            a.fill(8, 300);
             a.sync();
-            a.fill(4, 300);
+            a.fill(3, 300);
         },
     },
     Scenario {
         name: "flush",
         before: |a| {
             a.open();
-            a.fill(30, 500);
+            a.fill(8, 500);
         },
         during: |a| {
             a.flush();
@@ -167,11 +166,13 @@ pub const ALL: &[Scenario] = &[
         name: "log rotation and recycling",
         before: |a| {
             a.open();
-            a.fill(80, 1500);
+            a.fill(16, 9000);
             a.settle();
+            a.fill(5, 9000);
+            a.sync();
         },
         during: |a| {
-            a.fill(60, 1500);
+            a.fill(6, 9000);
             a.write(&[("after", V)], Durability::Sync);
         },
     },
@@ -180,12 +181,12 @@ pub const ALL: &[Scenario] = &[
         before: |a| {
             a.open();
             for _ in 0..3 {
-                a.fill(20, 900);
+                a.fill(6, 900);
                 a.flush();
             }
         },
         during: |a| {
-            a.fill(20, 900);
+            a.fill(4, 900);
             a.write(&[("fill000", None), ("fill037", None)], Durability::Sync);
             a.flush();
             a.settle();
@@ -208,7 +209,7 @@ pub const ALL: &[Scenario] = &[
         name: "clean close and open",
         before: |a| {
             a.open();
-            a.fill(20, 300);
+            a.fill(6, 300);
         },
         during: |a| {
             a.close();
@@ -242,7 +243,9 @@ fn survivals(pending: usize) -> Vec<Survival> {
     let mut all = vec![Survival::None, Survival::All];
     for index in 0..pending {
         all.extend([Survival::Only(index), Survival::Without(index)]);
-        for (bytes, keep) in [(512, Keep::First), (512, Keep::Last), (512, Keep::Alternate), (4096, Keep::First)] {
+        for (bytes, keep) in
+            [(512, Keep::First), (512, Keep::Last), (512, Keep::Alternate), (4096, Keep::First)]
+        {
             all.push(Survival::Torn { index, bytes, keep });
         }
     }
@@ -268,8 +271,9 @@ pub fn cut_everywhere(scenario: &Scenario, second_cut_one_in: u64) -> Result<Cov
             let told = format!("{survival:?}");
             let image = disk.after_cut(survival, &mut rng);
             let second = rng.one_in(second_cut_one_in).then(|| rng.below(40));
-            check(&image, &model, second, &mut rng)
-                .map_err(|what| format!("{}, cut at operation {point}, {told}, second cut {second:?}: {what}", scenario.name))?;
+            check(&image, &model, second, &mut rng).map_err(|what| {
+                format!("{}, cut at operation {point}, {told}, second cut {second:?}: {what}", scenario.name)
+            })?;
         }
     }
     Ok(covered)
@@ -316,7 +320,8 @@ fn check(image: &SimDisk, model: &Model, second_cut: Option<u64>, rng: &mut Rng)
         let sched = Sched::simulated(13);
         let disk = image.on(&sched);
         sched.run(|| -> Result<(), String> {
-            let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| format!("open {round}: {error}"))?;
+            let db = Db::open_in(&options, world(&sched, &disk))
+                .map_err(|error| format!("open {round}: {error}"))?;
             let found = contents(&db).map_err(|error| format!("reading: {error}"))?;
             model.rebase(found).map_err(|what| format!("open {round}: {what}"))?;
             // What a reader has been shown must stay, so the next round has no choice left.

@@ -10,7 +10,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn config(seed: u64, crash_one_in: u64) -> RunConfig {
-    let levels = [Durability::Os, Durability::Sync, Durability::Interval(Duration::from_millis(3)), Durability::Os];
+    let levels =
+        [Durability::Os, Durability::Sync, Durability::Interval(Duration::from_millis(3)), Durability::Os];
     RunConfig { seed, operations: 300, crash_one_in, durability: levels[(seed % 4) as usize] }
 }
 

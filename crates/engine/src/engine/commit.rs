@@ -39,7 +39,11 @@ impl Engine {
     }
 
     /// Makes a keyspace; its id.
+    ///
+    /// The log is synced first, here and for a drop: the manifest's edit is durable at once, and it must not outlive
+    /// writes that were acknowledged before it, or a power cut would leave a state that never was.
     pub(crate) fn create_keyspace(&self, name: &str) -> Result<u32> {
+        self.sync_log()?;
         // With the root in hand, nobody else can take the name or the id meanwhile.
         let mut root = self.root.take();
         let id = {
@@ -58,6 +62,7 @@ impl Engine {
 
     /// Drops a keyspace.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.sync_log()?;
         let mut root = self.root.take();
         let state = self.catalog.lock().keyspaces.get(name).cloned();
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));

@@ -184,6 +184,8 @@ pub(crate) fn replay(
             replayed.end = reader.position();
             if header.kind == RecordKind::Seal {
                 number = sealed_successor(&file, reader.payload()?, before.offset)?;
+                // The chain ends in the next file from here on, even if that has no record yet.
+                replayed.end = Position { file: number, offset: HEADER_BYTES as u64 };
                 break None;
             }
             if header.kind == RecordKind::Batch && header.entries > 0 {
