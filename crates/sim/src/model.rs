@@ -47,7 +47,7 @@ impl Model {
     /// How `found` differs from the nearest allowed state.
     pub fn rebase(&mut self, found: Contents) -> Result<(), String> {
         let allowed = &self.states[self.durable..];
-        match allowed.iter().any(|state| *state == found) {
+        match allowed.contains(&found) {
             true => {
                 *self = Self { states: vec![found], durable: 0 };
                 Ok(())

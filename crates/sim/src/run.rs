@@ -68,6 +68,9 @@ pub struct Run {
     pub lives: u64,
 }
 
+/// A live snapshot, and what it must go on showing.
+type Held = (Snapshot, BTreeMap<Vec<u8>, Vec<u8>>);
+
 /// How a life of the store ended.
 enum End {
     /// Every operation was done.
@@ -133,7 +136,7 @@ impl Run {
         if disk.is_cut() {
             return Ok(End::Crashed(self.crash(disk)));
         }
-        let mut snapshots: Vec<(Snapshot, BTreeMap<Vec<u8>, Vec<u8>>)> = Vec::new();
+        let mut snapshots: Vec<Held> = Vec::new();
         while *left > 0 {
             *left -= 1;
             if self.config.crash_one_in > 0 && self.rng.one_in(self.config.crash_one_in) {
@@ -173,11 +176,7 @@ impl Run {
         disk.after_cut(survival, &mut self.rng)
     }
 
-    fn operate(
-        &mut self,
-        db: &Db,
-        snapshots: &mut Vec<(Snapshot, BTreeMap<Vec<u8>, Vec<u8>>)>,
-    ) -> Result<(), String> {
+    fn operate(&mut self, db: &Db, snapshots: &mut Vec<Held>) -> Result<(), String> {
         let fail = |error: cuesta::Error| error.to_string();
         match self.rng.below(100) {
             0..60 => self.write_batch(db),

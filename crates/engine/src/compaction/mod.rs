@@ -112,7 +112,6 @@ impl Outputs<'_> {
             compression: tier.compression,
             filter_bits_per_key: tier.filter_bits_per_key,
             block_bytes: options.block_bytes,
-            ..WriterOptions::default()
         };
         TableWriter::new(options.store, number, data, meta, writer_options)
     }

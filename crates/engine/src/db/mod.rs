@@ -16,7 +16,7 @@ pub use scan::{Cursor, Scan};
 pub use snapshot::Snapshot;
 
 use crate::engine::Engine;
-use crate::engine::open::World;
+use crate::engine::open::{Locks, World};
 use crate::engine::stats::Stats;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KEY_BYTES_MAX, KeyspaceId};
@@ -24,7 +24,7 @@ use crate::options::{Create, Durability, Options};
 use crate::value::Value;
 use crate::version::KeyspaceState;
 use crate::version::catalog::NAME_BYTES_MAX;
-use cuesta_device::{Directory, FileDirectory, Lock};
+use cuesta_device::{Directory, FileDirectory};
 use cuesta_sched::Sched;
 use std::io;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Db {
     engine: Arc<Engine>,
     default: Keyspace,
     /// Let go last, when nothing writes any more.
-    _locks: Vec<Box<dyn Lock>>,
+    _locks: Locks,
 }
 
 impl Db {

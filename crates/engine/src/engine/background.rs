@@ -352,7 +352,7 @@ impl Engine {
                 let data = tiers.metered(data, tier as usize, Cause::Compaction);
                 Ok(handle.table()?.cursor_over(data, cache.clone(), MERGE_READ_AHEAD_BYTES))
             };
-            Source::Run(RunCursor::new(tables, open))
+            Source::Run(Box::new(RunCursor::new(tables, open)))
         };
         runs.map(chosen).filter(|tables| !tables.is_empty()).map(cursor).collect()
     }
@@ -411,7 +411,9 @@ impl Engine {
             }
             None => 0,
         };
-        let fits = |tier: &usize| self.tiers.all[*tier].free_bytes() >= bytes;
+        // A fifth of each tier but the last is kept for the log, for indexes, and for merges on their way.
+        let reserve = |tier: usize| if tier == last { 0 } else { self.tiers.all[tier].capacity_bytes / 5 };
+        let fits = |tier: &usize| self.tiers.all[*tier].free_bytes() >= bytes + reserve(*tier);
         Ok((wanted..=last).find(fits).unwrap_or(last) as u32)
     }
 

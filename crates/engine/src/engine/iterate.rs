@@ -22,15 +22,18 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum Source {
     Memtable(MemCursor),
-    Run(RunCursor),
+    Run(Box<RunCursor>),
 }
+
+/// Opens a cursor in a table of a run.
+type OpenTable = Box<dyn Fn(&TableHandle) -> Result<TableCursor> + Send>;
 
 /// A cursor over the disjoint tables of a run; only the present table is open.
 pub(crate) struct RunCursor {
     tables: Vec<Arc<TableHandle>>,
     /// Which table, and the cursor in it.
     at: Option<(usize, TableCursor)>,
-    open: Box<dyn Fn(&TableHandle) -> Result<TableCursor> + Send>,
+    open: OpenTable,
 }
 
 impl std::fmt::Debug for RunCursor {
@@ -484,6 +487,6 @@ impl Engine {
         }
         let (cache, limit) = (self.tables.cache.clone(), self.options.read_ahead_bytes as usize);
         let open = move |handle: &TableHandle| Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, limit));
-        Some(Source::Run(RunCursor::new(tables, open)))
+        Some(Source::Run(Box::new(RunCursor::new(tables, open))))
     }
 }

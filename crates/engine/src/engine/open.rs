@@ -51,12 +51,15 @@ pub struct World {
     pub directories: Vec<Arc<dyn Directory>>,
 }
 
+/// Held as long as the store is open, one for each tier.
+pub(crate) type Locks = Vec<Box<dyn Lock>>;
+
 /// Largest share of a memtable's limit that a log may have grown to and still be kept at open.
 const KEEP_LOG_SHARE: u64 = 2;
 
 /// A store whose files have been found and read, before anything is written.
 pub(crate) struct Found {
-    pub(crate) locks: Vec<Box<dyn Lock>>,
+    pub(crate) locks: Locks,
     pub(crate) tiers: Arc<Tiers>,
     pub(crate) tables: Arc<Tables>,
     pub(crate) superblocks: Vec<Superblock>,
@@ -68,7 +71,7 @@ pub(crate) struct Found {
 
 impl Engine {
     /// Opens the store that `options` describe, or makes it.
-    pub(crate) fn open(options: Options, world: World) -> Result<(Arc<Self>, Vec<Box<dyn Lock>>)> {
+    pub(crate) fn open(options: Options, world: World) -> Result<(Arc<Self>, Locks)> {
         options.validate()?;
         let tiers = tiers(&options, &world)?;
         let locks = lock(&tiers)?;
@@ -174,7 +177,7 @@ pub(crate) fn tiers(options: &Options, world: &World) -> Result<Arc<Tiers>> {
     Ok(Arc::new(Tiers { meter: Meter::new(all.len()), all, table_access }))
 }
 
-pub(crate) fn lock(tiers: &Tiers) -> Result<Vec<Box<dyn Lock>>> {
+pub(crate) fn lock(tiers: &Tiers) -> Result<Locks> {
     let one = |tier: &Tier| {
         let place = tier.directory.place();
         tier.directory.lock().map_err(|source| match source.kind() {
@@ -261,12 +264,7 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
 }
 
 /// Reads what exists; writes nothing.
-pub(crate) fn find(
-    options: &Options,
-    world: &World,
-    tiers: Arc<Tiers>,
-    locks: Vec<Box<dyn Lock>>,
-) -> Result<Found> {
+pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: Locks) -> Result<Found> {
     let superblocks = check_superblocks(&tiers, read_superblocks(&tiers)?)?;
     let store = superblocks[0].store;
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
@@ -380,7 +378,7 @@ struct Recovered {
 
 impl Found {
     /// The rest of open: everything that writes.
-    fn recover(mut self, options: Options, world: World) -> Result<(Arc<Engine>, Vec<Box<dyn Lock>>)> {
+    fn recover(mut self, options: Options, world: World) -> Result<(Arc<Engine>, Locks)> {
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
             tier.count(listed.iter().map(|file| file.bytes).sum());
         }

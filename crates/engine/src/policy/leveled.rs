@@ -20,14 +20,13 @@ pub(crate) fn base_level(view: &View) -> usize {
 
 /// Bytes that each level should have at most; 0 for level 0, which goes by runs, and for levels to be left empty.
 pub(crate) fn level_targets(view: &View) -> Vec<u64> {
-    let last = view.levels.len() - 1;
     let mut targets = vec![0; view.levels.len()];
     // The largest level is the last in use, wherever it is; empty ones above it are skipped.
     let used = view.levels.iter().skip(1).map(LevelView::bytes).max().unwrap_or(0);
     let mut target = used.max(view.base_bytes);
-    for level in (1..=last).rev() {
-        targets[level] = target;
-        if target <= view.base_bytes || level == 1 {
+    for level in targets[1..].iter_mut().rev() {
+        *level = target;
+        if target <= view.base_bytes {
             break;
         }
         target = (target / view.ratio).max(view.base_bytes);
@@ -51,11 +50,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let last = view.levels.len() - 1;
     let mut scores: Vec<(f64, usize)> = Vec::new();
     scores.push((view.levels[0].runs.len() as f64 / view.level0_merge as f64, 0));
-    for level in 1..last {
-        let bytes =
-            view.levels[level].tables().filter(|table| !table.busy).map(|table| table.bytes).sum::<u64>();
+    for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate().take(last).skip(1) {
+        let bytes = seen.tables().filter(|table| !table.busy).map(|table| table.bytes).sum::<u64>();
         if bytes > 0 {
-            scores.push((bytes as f64 / targets[level].max(1) as f64, level));
+            scores.push((bytes as f64 / target.max(1) as f64, level));
         }
     }
     // The upper level first where two are equally far over.

@@ -198,7 +198,7 @@ impl BlockCursor {
     }
 
     /// To the first entry of interval `i`.
-    fn to_restart(&mut self, i: usize) -> Decode<()> {
+    fn seat_restart(&mut self, i: usize) -> Decode<()> {
         self.behind.clear();
         self.key.clear();
         let at = self.restart(i);
@@ -209,7 +209,7 @@ impl BlockCursor {
     }
 
     pub(crate) fn first(&mut self) -> Decode<()> {
-        self.to_restart(0)
+        self.seat_restart(0)
     }
 
     pub(crate) fn last(&mut self) -> Decode<()> {
@@ -253,7 +253,7 @@ impl BlockCursor {
             }
         }
         let Some(i) = low.checked_sub(1) else { return Ok(false) };
-        self.to_restart(i)?;
+        self.seat_restart(i)?;
         self.keys_behind.clear();
         while self.is_valid() && self.start < before {
             let key = self.keys_behind.len()..self.keys_behind.len() + self.key.len();
@@ -274,13 +274,13 @@ impl BlockCursor {
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
             let middle = (low + high) / 2;
-            self.to_restart(middle)?;
+            self.seat_restart(middle)?;
             match compare((&self.key, self.trailer), (key, trailer)) {
                 Ordering::Less => low = middle + 1,
                 _ => high = middle,
             }
         }
-        self.to_restart(low.saturating_sub(1))?;
+        self.seat_restart(low.saturating_sub(1))?;
         while self.is_valid() && compare((&self.key, self.trailer), (key, trailer)) == Ordering::Less {
             self.read(self.end)?;
         }

@@ -85,7 +85,7 @@ impl TableCursor {
     }
 
     /// Opens partition `partition`; past the end when there is none.
-    fn to_partition(&mut self, partition: usize) -> Result<bool> {
+    fn open_partition(&mut self, partition: usize) -> Result<bool> {
         if partition >= self.table.top.len() {
             self.stop();
             return Ok(false);
@@ -104,7 +104,7 @@ impl TableCursor {
     }
 
     /// Moves to block `at` of the partition and seats the cursor in it.
-    fn to_block(&mut self, at: usize, seat: impl FnOnce(&mut BlockCursor) -> Decode<()>) -> Result<()> {
+    fn open_block(&mut self, at: usize, seat: impl FnOnce(&mut BlockCursor) -> Decode<()>) -> Result<()> {
         self.at = at;
         let Some(handle) = self.handle() else {
             self.stop();
@@ -165,12 +165,12 @@ impl TableCursor {
     fn spill_forward(&mut self) -> Result<()> {
         while self.block.as_ref().is_some_and(|block| !block.is_valid()) {
             if self.index.as_ref().is_some_and(|(_, index)| self.at + 1 >= index.len()) {
-                if !self.to_partition(self.partition + 1)? {
+                if !self.open_partition(self.partition + 1)? {
                     return Ok(());
                 }
-                self.to_block(0, BlockCursor::first)?;
+                self.open_block(0, BlockCursor::first)?;
             } else {
-                self.to_block(self.at + 1, BlockCursor::first)?;
+                self.open_block(self.at + 1, BlockCursor::first)?;
             }
         }
         Ok(())
@@ -180,16 +180,16 @@ impl TableCursor {
     fn spill_backward(&mut self) -> Result<()> {
         while self.block.as_ref().is_some_and(|block| !block.is_valid()) {
             if let Some(at) = self.at.checked_sub(1) {
-                self.to_block(at, BlockCursor::last)?;
+                self.open_block(at, BlockCursor::last)?;
                 continue;
             }
             let Some(partition) = self.partition.checked_sub(1) else {
                 self.stop();
                 return Ok(());
             };
-            self.to_partition(partition)?;
+            self.open_partition(partition)?;
             let last = self.index.as_ref().map_or(0, |(_, index)| index.len().saturating_sub(1));
-            self.to_block(last, BlockCursor::last)?;
+            self.open_block(last, BlockCursor::last)?;
         }
         Ok(())
     }
@@ -208,11 +208,11 @@ impl Cursor for TableCursor {
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         self.guarded(|cursor| {
             let partition = cursor.table.top.find(&cursor.table.top_block, key, trailer);
-            if !cursor.to_partition(partition)? {
+            if !cursor.open_partition(partition)? {
                 return Ok(());
             }
             let at = cursor.index.as_ref().map_or(0, |(block, index)| index.find(block, key, trailer));
-            cursor.to_block(at, |block| block.seek(key, trailer))?;
+            cursor.open_block(at, |block| block.seek(key, trailer))?;
             cursor.spill_forward()
         })
     }
@@ -223,19 +223,19 @@ impl Cursor for TableCursor {
             if partition >= cursor.table.top.len() {
                 return cursor.last();
             }
-            cursor.to_partition(partition)?;
+            cursor.open_partition(partition)?;
             let at = cursor.index.as_ref().map_or(0, |(block, index)| index.find(block, key, trailer));
-            cursor.to_block(at, |block| block.seek_before(key, trailer))?;
+            cursor.open_block(at, |block| block.seek_before(key, trailer))?;
             cursor.spill_backward()
         })
     }
 
     fn first(&mut self) -> Result<()> {
         self.guarded(|cursor| {
-            if !cursor.to_partition(0)? {
+            if !cursor.open_partition(0)? {
                 return Ok(());
             }
-            cursor.to_block(0, BlockCursor::first)?;
+            cursor.open_block(0, BlockCursor::first)?;
             cursor.spill_forward()
         })
     }
@@ -243,9 +243,9 @@ impl Cursor for TableCursor {
     fn last(&mut self) -> Result<()> {
         self.guarded(|cursor| {
             let Some(partition) = cursor.table.top.len().checked_sub(1) else { return Ok(()) };
-            cursor.to_partition(partition)?;
+            cursor.open_partition(partition)?;
             let at = cursor.index.as_ref().map_or(0, |(_, index)| index.len().saturating_sub(1));
-            cursor.to_block(at, BlockCursor::last)?;
+            cursor.open_block(at, BlockCursor::last)?;
             cursor.spill_backward()
         })
     }

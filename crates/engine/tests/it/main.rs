@@ -1,3 +1,4 @@
 //! The store from outside, on real files.
 
 mod basics;
+mod kill;
