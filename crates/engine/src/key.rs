@@ -61,7 +61,7 @@ impl fmt::Debug for Seq {
 /// What an entry does to its key. The numbers are part of every format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-#[expect(dead_code, reason = "the numbers of kinds to come are taken, so that no other kind gets them")]
+#[allow(dead_code, reason = "the numbers of kinds to come are taken, so that no other kind gets them")]
 pub(crate) enum Kind {
     /// The key has no value from here on: a tombstone.
     Delete = 1,

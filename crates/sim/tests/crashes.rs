@@ -1,6 +1,13 @@
 //! Random runs and exhaustive cuts, at the figures that continuous integration has time for. `CUESTA_SEED=n` replays
 //! one random run; `CUESTA_SEEDS=n` runs more.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "in a test they are the assertion and the report"
+)]
+
 use cuesta::Durability;
 use cuesta_sim::{Run, RunConfig, scenarios};
 use std::time::Duration;

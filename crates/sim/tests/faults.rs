@@ -1,5 +1,12 @@
 //! Calls that fail: each of a script's I/O operations in turn, failed syncs in three ways, damaged and full media.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "in a test they are the assertion and the report"
+)]
+
 use cuesta::{Db, Durability, ErrorKind, Range, StoreState, World};
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};

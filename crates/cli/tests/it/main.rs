@@ -1,5 +1,12 @@
 //! The command as a user runs it, one process a call.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "in a test they are the assertion and the report"
+)]
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 

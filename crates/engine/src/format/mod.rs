@@ -5,6 +5,8 @@
 
 pub(crate) mod checksum;
 pub(crate) mod coding;
+#[cfg(test)]
+mod documented;
 pub(crate) mod file;
 
 pub(crate) use checksum::Place;

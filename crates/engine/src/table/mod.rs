@@ -277,5 +277,14 @@ fn small_block(part: &Part, handle: BlockHandle, limit: u64) -> Result<Vec<u8>> 
     raw.map_err(|malformed| part.corrupt(handle.offset, malformed))
 }
 
+/// Constants that `docs/format/table.md` names.
+#[cfg(test)]
+pub(crate) mod documented {
+    pub(crate) use super::block::RESTART_INTERVAL;
+    pub(crate) use super::filter::LINE_BYTES;
+    pub(crate) use super::index::HANDLE_BYTES;
+    pub(crate) use super::stored::{BLOCK_TRAILER_BYTES, FOOTER_BYTES};
+}
+
 #[cfg(test)]
 mod tests;
