@@ -206,6 +206,21 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "manifest roll-over",
+        before: |a| {
+            a.open();
+            for i in 0..122 {
+                a.keyspace(&long_name(i), true);
+            }
+        },
+        during: |a| {
+            for i in 122..127 {
+                a.keyspace(&long_name(i), true);
+            }
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
         name: "clean close and open",
         before: |a| {
             a.open();
@@ -228,6 +243,11 @@ pub const ALL: &[Scenario] = &[
         },
     },
 ];
+
+/// Long names fill the manifest with few edits.
+fn long_name(i: u32) -> String {
+    format!("{i:0200}")
+}
 
 /// What one exhaustive cut covered.
 #[derive(Clone, Copy, Debug, Default)]

@@ -51,6 +51,17 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
+fn the_scenario_of_the_manifest_rolls_it_over() {
+    let scenario = scenarios::ALL.iter().find(|scenario| scenario.name == "manifest roll-over").unwrap();
+    let manifests = |cut| -> Vec<_> {
+        let (disk, _, _) = scenarios::play(scenario, cut);
+        disk.files(0).into_iter().map(|file| file.name).filter(|name| name.starts_with("manifest")).collect()
+    };
+    assert_eq!(manifests(Some(1)), ["manifest-00000001"]);
+    assert_ne!(manifests(None), ["manifest-00000001"]);
+}
+
+#[test]
 fn every_cut_of_every_scenario_leaves_an_allowed_state() {
     let (mut points, mut images) = (0, 0);
     for scenario in scenarios::ALL {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// A file is filled with zeros this far ahead of its records.
 const EXTEND_BYTES: u64 = 64 << 10;
 /// A manifest smaller than this is never worth beginning anew.
-const ROLL_BYTES_MIN: u64 = 256 << 10;
+const ROLL_BYTES_MIN: u64 = 32 << 10;
 /// A manifest is begun anew when it is this many times larger than its first record.
 const ROLL_RATIO: u64 = 4;
 
