@@ -327,9 +327,14 @@ fn check_superblocks(tiers: &Tiers, found: Vec<Option<Superblock>>) -> Result<Ve
 }
 
 fn open_on_fast(tiers: &Tiers, file: FileId, cause: Cause) -> Result<Arc<dyn Device>> {
-    let fast = tiers.fast();
-    let fail = |source| Error::io(format!("open {file} in {}", fast.directory.place()), source);
-    let opened = fast.directory.open(&file.to_string(), Access::Buffered).map_err(fail)?;
+    let directory = &tiers.fast().directory;
+    let opened =
+        directory.open(&file.to_string(), Access::Buffered).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::corrupt(format!("{}/{file}", directory.place()), 0, "the file is missing")
+            }
+            _ => Error::io(format!("open {file} in {}", directory.place()), source),
+        })?;
     Ok(tiers.metered(opened, 0, cause))
 }
 

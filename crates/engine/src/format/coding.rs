@@ -119,7 +119,19 @@ impl<'a> Reader<'a> {
         Ok(u128::from_le_bytes(self.array()?))
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Decode<u64> {
+        // Nearly all are of one byte.
+        match self.rest {
+            [byte @ 0..0x80, rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Decode<u64> {
         let mut value = 0u64;
         for shift in (0..).step_by(7).take(VARINT_BYTES_MAX) {
             let byte = self.u8()?;

@@ -16,6 +16,9 @@ use std::ops::Range;
 /// Entries from one restart to the next.
 pub(crate) const RESTART_INTERVAL: usize = 16;
 
+/// Room for a key to begin with: one allocation a cursor, for keys of the usual size.
+const KEY_BYTES_USUAL: usize = 128;
+
 /// Collects a block's entries.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
@@ -114,7 +117,7 @@ impl BlockCursor {
             restarts,
             start: entries_end,
             end: entries_end,
-            key: Vec::new(),
+            key: Vec::with_capacity(KEY_BYTES_USUAL),
             trailer: Trailer::LAST,
             value: 0..0,
             behind: Vec::new(),
@@ -197,6 +200,19 @@ impl BlockCursor {
         Ok(())
     }
 
+    /// Key and trailer of the first entry of interval `i`, in place: that key is whole.
+    fn restart_key(&self, i: usize) -> Decode<(&[u8], Trailer)> {
+        let Some(entry) = self.block[..self.entries_end].get(self.restart(i)..) else {
+            return Err(Malformed::new("a restart outside the entries"));
+        };
+        let mut reader = Reader::new(entry);
+        let (shared, unshared, _) = (reader.length()?, reader.length()?, reader.length()?);
+        if shared != 0 {
+            return Err(Malformed::new("a restart whose key is not whole"));
+        }
+        Ok((reader.take(unshared)?, Trailer(reader.u64()?)))
+    }
+
     /// To the first entry of interval `i`.
     fn seat_restart(&mut self, i: usize) -> Decode<()> {
         self.behind.clear();
@@ -274,8 +290,7 @@ impl BlockCursor {
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
             let middle = (low + high) / 2;
-            self.seat_restart(middle)?;
-            match compare((&self.key, self.trailer), (key, trailer)) {
+            match compare(self.restart_key(middle)?, (key, trailer)) {
                 Ordering::Less => low = middle + 1,
                 _ => high = middle,
             }

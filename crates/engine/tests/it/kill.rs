@@ -24,7 +24,8 @@ fn child_writes_until_it_is_killed() {
     let mut out = std::io::stderr();
     for i in first..first + 1_000_000 {
         db.put(i.to_be_bytes(), vec![i as u8; 500]).unwrap();
-        writeln!(out, "acknowledged {i}").unwrap();
+        // In one call, so that a kill leaves whole lines.
+        out.write_all(format!("acknowledged {i}\n").as_bytes()).unwrap();
     }
 }
 

@@ -8,4 +8,5 @@
 )]
 
 mod basics;
+mod fixtures;
 mod kill;
