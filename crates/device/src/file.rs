@@ -126,7 +126,7 @@ impl Directory for FileDirectory {
             .mode(0o600)
             .open(self.path.join(LOCK_NAME))?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(FileLock { _file: file })),
+            Ok(()) => Ok(Box::new(FileLock { file })),
             Err(TryLockError::WouldBlock) => {
                 Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use", self.path.display())))
             }
@@ -147,10 +147,18 @@ impl Directory for FileDirectory {
 /// Held by the open file; the operating system lets go of it when the process ends, however it ends.
 #[derive(Debug)]
 struct FileLock {
-    _file: File,
+    file: File,
 }
 
 impl Lock for FileLock {}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing alone would not do: a process that is being forked off holds a copy of the descriptor until it
+        // runs its own program, and the lock would live as long. If unlocking fails, closing is what is left.
+        drop(self.file.unlock());
+    }
+}
 
 #[derive(Debug)]
 struct OpenFile {
