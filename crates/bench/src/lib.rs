@@ -4,6 +4,8 @@
 //! thread's number, so two contenders get the same operations. Every value says which record it belongs to and
 //! carries a checksum of itself, so each read is checked, and a wrong answer is an error rather than a number.
 
+#![allow(clippy::disallowed_methods, reason = "measuring needs the real clock")]
+
 mod distribution;
 mod record;
 mod runner;

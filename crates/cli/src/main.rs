@@ -3,6 +3,8 @@
 //! Exit codes: 0 done; 1 the key is not there; 2 wrong usage; 3 damage was found; 4 the store is open elsewhere;
 //! 5 the medium failed, is full, or the store is read-only; 6 anything else.
 
+#![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
+
 mod commands;
 mod failure;
 mod output;

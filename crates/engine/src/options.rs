@@ -165,14 +165,11 @@ pub struct Options {
     pub read_ahead_bytes: u32,
     /// Read and write tables past the operating system's page cache, which would hold them a second time.
     pub direct_io: bool,
-    /// Bytes of log that may wait to be replayed before a memtable is turned into a table whatever its size.
-    pub log_bytes: u64,
     /// Feeds every random choice (shapes in memory, hashing); 0 draws one at open.
     pub seed: u64,
 }
 
 const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 /// Least memory a store can work with.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
@@ -196,7 +193,6 @@ impl Default for Options {
             background_threads: 2,
             read_ahead_bytes: 256 << 10,
             direct_io: true,
-            log_bytes: GIB,
             seed: 0,
         }
     }
@@ -266,7 +262,6 @@ impl Options {
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;
         between("background_threads", self.background_threads.into(), 1, 8)?;
         between("read_ahead_bytes", self.read_ahead_bytes.into(), 4096, 16 * MIB)?;
-        between("log_bytes", self.log_bytes, MIB, 1 << 40)?;
         if let Durability::Interval(limit) = self.durability {
             between("durability interval in ms", limit.as_millis() as u64, 1, 3_600_000)?;
         }
@@ -281,7 +276,9 @@ mod tests {
     #[test]
     fn paths_alone_are_enough() {
         Options::at("/tmp/x").validate().unwrap();
-        Options::tiered(TierOptions::fast("a", GIB), TierOptions::capacity("b", 8 * GIB)).validate().unwrap();
+        Options::tiered(TierOptions::fast("a", 1 << 30), TierOptions::capacity("b", 8 << 30))
+            .validate()
+            .unwrap();
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //!
 //! Poisoning is not modelled: a thread that panics while it holds a [`Mutex`] leaves the value as it was.
 
+#![allow(clippy::disallowed_methods, reason = "this is the one place where real time and real sleep come in")]
+
 mod rng;
 mod sim;
 mod sync;

@@ -130,7 +130,7 @@ impl Engine {
             queue = self.lead_or_wait(queue);
             self.check_writable()?;
         }
-        // Under the queue's lock, where a drop raises its flag too: no batch gets a number after the drop.
+        // A drop that is under way at this moment may come before or after; one that has returned is seen.
         batch.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
         self.check_writable()?;
         let first = queue.next_seq;
