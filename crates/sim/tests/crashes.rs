@@ -34,12 +34,12 @@ fn run_seeds(seeds: u64, crash_one_in: u64) {
 
 #[test]
 fn a_store_answers_like_a_map_through_reopens() {
-    run_seeds(60, 0);
+    run_seeds(150, 0);
 }
 
 #[test]
 fn a_store_survives_random_cuts() {
-    run_seeds(150, 60);
+    run_seeds(500, 60);
 }
 
 #[test]

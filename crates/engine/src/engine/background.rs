@@ -186,7 +186,9 @@ impl Engine {
                 state.flushing = true;
                 return Some(Job::Flush);
             }
-            if writable && state.idle_at != Some(current.generation) {
+            // One worker stays free for the next flush, if there is more than one: writers wait for flushes.
+            let merges_max = (self.options.background_threads as usize - 1).max(1);
+            if writable && state.running.len() < merges_max && state.idle_at != Some(current.generation) {
                 let plan = self.view(&state.running).and_then(|view| leveled::plan(&view));
                 match plan {
                     Some(plan) => {
@@ -258,11 +260,7 @@ impl Engine {
         let input = &mut MemCursor::new(sealed.memtable.clone());
         let added = self.write_run(input, sealed.memtable.bytes(), 0, false, Cause::Flush)?;
         let age = self.catalog.lock().take_file_number();
-        let log_start = match current.sealed.len().checked_sub(2).map(|i| &current.sealed[i]) {
-            Some(newer) => newer.first_log,
-            // The set may have grown at the front since; it cannot have shrunk, there is one flush at a time.
-            None => self.log_after(sealed.first_log),
-        };
+        let log_start = self.log_after(sealed.first_log);
         let edit = Edit {
             added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
             log_start: Some(log_start),
