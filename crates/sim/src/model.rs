@@ -14,12 +14,16 @@ pub struct Model {
     states: Vec<Contents>,
     /// The oldest state that a crash may go back to.
     durable: usize,
+    /// The oldest state that a kill may go back to, if that was the last thing to happen.
+    kept: usize,
+    /// The power was cut since the last look.
+    was_cut: bool,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let contents = Contents::from([(String::new(), BTreeMap::new())]);
-        Self { states: vec![contents], durable: 0 }
+        Self { states: vec![contents], durable: 0, kept: 0, was_cut: false }
     }
 }
 
@@ -41,15 +45,30 @@ impl Model {
         self.durable = self.states.len() - 1;
     }
 
+    /// The process was killed and the kernel lives on: everything is there but, perhaps, the last step, which may have
+    /// been interrupted.
+    pub fn killed(&mut self) {
+        // Not after a power cut that nobody has looked at yet: what that took is gone.
+        if !self.was_cut {
+            self.kept = self.states.len().saturating_sub(2);
+        }
+    }
+
+    /// The power was cut, after a kill too: what was not durable may be gone.
+    pub fn cut(&mut self) {
+        self.kept = 0;
+        self.was_cut = true;
+    }
+
     /// Goes on from `found` after a crash, if that is a state the store may be in.
     ///
     /// # Errors
     /// How `found` differs from the nearest allowed state.
     pub fn rebase(&mut self, found: Contents) -> Result<(), String> {
-        let allowed = &self.states[self.durable..];
+        let allowed = &self.states[self.durable.max(self.kept)..];
         match allowed.contains(&found) {
             true => {
-                *self = Self { states: vec![found], durable: 0 };
+                *self = Self { states: vec![found], durable: 0, kept: 0, was_cut: false };
                 Ok(())
             }
             false => Err(format!(

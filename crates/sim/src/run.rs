@@ -168,11 +168,16 @@ impl Run {
 
     /// The disk after the crash: power cut with a random part of what was pending, or a kill.
     fn crash(&mut self, disk: &SimDisk) -> SimDisk {
-        let survival = match self.rng.below(6) {
+        let survival = match self.rng.below(8) {
+            6.. => {
+                self.model.killed();
+                return disk.kill();
+            }
             0 => Survival::None,
             1 => Survival::All,
             _ => Survival::Random,
         };
+        self.model.cut();
         disk.after_cut(survival, &mut self.rng)
     }
 

@@ -7,7 +7,7 @@
 //! 3. read the manifest; check that every file it names is there, and whole in length;
 //! 4. replay the log;
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
-//! 6. make the replayed log durable, or, if its end was torn, turn what was replayed into tables and name a new log
+//! 6. make names and the replayed log durable, or, if its end was torn, turn what was replayed into tables and name a new log
 //!    in the same edit, which makes the cut final;
 //! 7. remove files that the manifest does not name.
 //!
@@ -244,6 +244,8 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
     let count = options.tiers.len() as u32;
     for tier in &tiers.all[1..] {
         Superblock::new(store, tier.ordinal as u32, count).write(tier.directory.as_ref())?;
+        // The name may be there already, from an attempt that was killed before it could make it durable.
+        tier.sync_names()?;
     }
     let fast = tiers.fast();
     for file in list(fast)? {
@@ -388,6 +390,8 @@ impl Found {
             tier.count(listed.iter().map(|file| file.bytes).sum());
         }
         let mut recovered = self.replay(&options)?;
+        // Names that were found here may be a killed process's, seen by us and not yet durable.
+        self.tiers.all.iter().try_for_each(Tier::sync_names)?;
         let mut superblock = self.raise_epoch()?;
         let mut manifest = self.resume_manifest(&mut superblock)?;
         let last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
