@@ -250,7 +250,7 @@ fn inspect_device(name: &str, device: Arc<dyn Device>, out: &mut dyn Write) -> R
     if head.starts_with(b"CUESTASB") {
         let slots = Superblock::describe(window.at(0, len as usize)?);
         return slots.into_iter().enumerate().try_for_each(|(slot, described)| match described {
-            Ok(found) => say(out, format_args!("copy {slot}: {found:#?}\n")),
+            Ok(found) => say(out, format_args!("copy {slot}: {found}\n")),
             Err(why) => say(out, format_args!("copy {slot}: damaged: {why}\n")),
         });
     }

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{FORMAT_VERSION, SUPERBLOCK_NAME};
 use crate::format::{Decode, FileId, FileKind, Malformed, Place, Position, Reader, StoreId};
 use cuesta_device::{Access, Device, Directory};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -183,6 +184,28 @@ impl Superblock {
         slots
             .map(|(slot, bytes)| Self::decode(bytes, slot).map_err(|malformed| malformed.to_string()))
             .collect()
+    }
+}
+
+impl fmt::Display for Superblock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, tier, tiers, epoch, generation, .. } = self;
+        write!(f, "tier {tier} of {tiers} of store {store}, epoch {epoch}, generation {generation}, ")?;
+        f.write_str(match self.phase {
+            Phase::Creating => "being made",
+            Phase::Opening => "being opened",
+            Phase::Open => "open, or not closed cleanly",
+            Phase::Closed => "closed cleanly",
+        })?;
+        if self.manifest > 0 {
+            write!(f, ", {}", FileId::new(FileKind::Manifest, self.manifest))?;
+        }
+        if self.phase == Phase::Closed {
+            let (manifest, log) = (self.manifest_end, self.log_end);
+            let file = FileId::new(FileKind::Log, log.file);
+            write!(f, " ends at byte {}, {file} at byte {}", manifest.offset, log.offset)?;
+        }
+        Ok(())
     }
 }
 
