@@ -1,6 +1,7 @@
 //! Opening and making a store, and closing it.
 //!
-//! Open, in order; nothing is written before step 5:
+//! Open, in order; nothing that exists is changed before step 5 (a replay larger than a memtable writes tables that
+//! no edit names yet, and that the next open removes as orphans if this one fails):
 //!
 //! 1. lock every tier's directory;
 //! 2. read every superblock: same store, right order, right number, epochs that belong together;
