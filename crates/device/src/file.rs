@@ -1,11 +1,14 @@
 //! Files of the operating system: buffered, or by direct I/O.
 //!
 //! Every call is one system call through libc (more only where the kernel returns short or interrupts), so models and
-//! fault injectors that are preloaded see it. No state is shared between calls; no lock is taken.
+//! fault injectors that are preloaded see it. No lock is taken but by submitted reads, which a directory's threads
+//! carry out several at once if it was given any ([`FileDirectory::with_readers`]).
 
 use crate::buffer::require_aligned;
 use crate::name::{LOCK_NAME, check_name};
-use crate::{Access, Device, Directory, Geometry, Listed, Lock};
+use crate::readers::Readers;
+use crate::{Access, Device, Directory, Geometry, Listed, Lock, ReadRequest, Ticket};
+use cuesta_sched::Sched;
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -21,6 +24,7 @@ const ATOMIC_WRITE_BYTES: u32 = 512;
 pub struct FileDirectory {
     path: PathBuf,
     handle: File,
+    readers: Option<Arc<Readers>>,
 }
 
 impl FileDirectory {
@@ -37,7 +41,7 @@ impl FileDirectory {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(Self { handle: File::open(path)?, path: path.to_owned() })
+        Ok(Self { handle: File::open(path)?, path: path.to_owned(), readers: None })
     }
 
     /// Opens a directory that exists.
@@ -46,7 +50,13 @@ impl FileDirectory {
     /// `NotFound`, and what the operating system says.
     pub fn open_existing(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        Ok(Self { handle: File::open(path)?, path: path.to_owned() })
+        Ok(Self { handle: File::open(path)?, path: path.to_owned(), readers: None })
+    }
+
+    /// Has submitted reads of files that are opened from now on carried out by a few threads of `sched`.
+    #[must_use]
+    pub fn with_readers(self, sched: &Sched) -> Self {
+        Self { readers: Some(Arc::new(Readers::new(sched))), ..self }
     }
 
     fn file(&self, name: &str) -> io::Result<PathBuf> {
@@ -63,7 +73,7 @@ impl FileDirectory {
         };
         if access == Access::Direct {
             match open(OFlags::DIRECT) {
-                Ok(file) => return Ok(Arc::new(OpenFile { file, direct: true })),
+                Ok(file) => return Ok(self.opened(file, true)),
                 // A file system without direct I/O refuses the flag, some only after they made the file.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
                     if create && path.exists() {
@@ -73,7 +83,11 @@ impl FileDirectory {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Arc::new(OpenFile { file: open(OFlags::empty())?, direct: false }))
+        Ok(self.opened(open(OFlags::empty())?, false))
+    }
+
+    fn opened(&self, file: File, direct: bool) -> Arc<dyn Device> {
+        Arc::new(OpenFile { file: Arc::new(file), direct, readers: self.readers.clone() })
     }
 }
 
@@ -162,8 +176,10 @@ impl Drop for FileLock {
 
 #[derive(Debug)]
 struct OpenFile {
-    file: File,
+    /// Shared with the reads under way.
+    file: Arc<File>,
     direct: bool,
+    readers: Option<Arc<Readers>>,
 }
 
 impl OpenFile {
@@ -199,6 +215,19 @@ impl Device for OpenFile {
 
     fn geometry(&self) -> Geometry {
         Geometry { direct: self.direct, atomic_write_bytes: ATOMIC_WRITE_BYTES }
+    }
+
+    fn submit(&self, request: ReadRequest) -> Ticket {
+        if let Err(error) = self.check(&request.buffer, request.offset) {
+            return Ticket::done(Err(error));
+        }
+        match &self.readers {
+            Some(readers) => readers.submit(&self.file, request),
+            None => {
+                let ReadRequest { mut buffer, offset } = request;
+                Ticket::done(self.file.read_exact_at(&mut buffer, offset).map(|()| buffer))
+            }
+        }
     }
 }
 

@@ -9,11 +9,14 @@ mod buffer;
 mod file;
 mod meter;
 mod name;
+mod readers;
 pub mod sim;
+mod ticket;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
+pub use ticket::{Pending, Ticket};
 
 use std::fmt::Debug;
 use std::io;
@@ -38,7 +41,7 @@ pub struct Geometry {
     pub atomic_write_bytes: u32,
 }
 
-/// A read in a batch: an owned, aligned buffer and where to fill it from.
+/// A read to be submitted: an owned, aligned buffer and where to fill it from.
 #[derive(Debug)]
 pub struct ReadRequest {
     /// Filled whole.
@@ -79,14 +82,11 @@ pub trait Device: Send + Sync + Debug {
     /// What the medium asks for.
     fn geometry(&self) -> Geometry;
 
-    /// Carries out a batch of reads and hands the buffers back in order. The default does them one after another;
-    /// a device that can keep several in flight does.
-    fn read_batch(&self, requests: Vec<ReadRequest>) -> Vec<io::Result<AlignedBuf>> {
-        let one = |mut request: ReadRequest| {
-            self.read_at(&mut request.buffer, request.offset)?;
-            Ok(request.buffer)
-        };
-        requests.into_iter().map(one).collect()
+    /// Begins a read and returns before it is done, where the device can have several under way; the default does it
+    /// at once. A reader that needs many places begins all of its reads, then waits for each.
+    fn submit(&self, request: ReadRequest) -> Ticket {
+        let ReadRequest { mut buffer, offset } = request;
+        Ticket::done(self.read_at(&mut buffer, offset).map(|()| buffer))
     }
 }
 

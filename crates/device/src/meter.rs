@@ -2,7 +2,7 @@
 //!
 //! A metered device adds two relaxed atomic additions to each call and nothing to a byte.
 
-use crate::{AlignedBuf, Device, Geometry, ReadRequest};
+use crate::{Device, Geometry, ReadRequest, Ticket};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -216,10 +216,10 @@ impl Device for Metered {
         self.device.geometry()
     }
 
-    fn read_batch(&self, requests: Vec<ReadRequest>) -> Vec<io::Result<AlignedBuf>> {
-        self.add(READ_OPS, requests.len() as u64);
-        self.add(READ_BYTES, requests.iter().map(|request| request.buffer.len() as u64).sum());
-        self.device.read_batch(requests)
+    fn submit(&self, request: ReadRequest) -> Ticket {
+        self.add(READ_OPS, 1);
+        self.add(READ_BYTES, request.buffer.len() as u64);
+        self.device.submit(request)
     }
 }
 

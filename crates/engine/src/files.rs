@@ -9,8 +9,9 @@ use crate::format::window::Window;
 use crate::format::{FileId, FileKind, Place, Position};
 use crate::key::Seq;
 use crate::log::{BatchEntries, Chain, RecordReader, Step, replay};
-use crate::options::{Create, Options};
-use crate::table::{Table, describe_meta, verify as verify_table};
+use crate::options::{Create, Options, TierOptions};
+use crate::table::{describe_meta, verify as verify_table};
+use crate::tier::open_directory;
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory};
@@ -70,17 +71,8 @@ impl VerifyReport {
 /// # Errors
 /// `Locked`, `NotFound`, `Io`, `Invalid`; damage is not an error but part of the report.
 pub fn verify(options: &Options, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
-    let open = |tier: &crate::options::TierOptions| -> Result<Arc<dyn Directory>> {
-        let opened = FileDirectory::open_existing(&tier.path);
-        let place = tier.path.display();
-        match opened {
-            Ok(directory) => Ok(Arc::new(directory)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::new(
-                ErrorKind::NotFound,
-                format!("there is no store in {place}: the directory does not exist"),
-            )),
-            Err(error) => Err(Error::io(format!("open the directory {place}"), error)),
-        }
+    let open = |tier: &TierOptions| -> Result<Arc<dyn Directory>> {
+        Ok(Arc::new(open_directory(&tier.path, false)?))
     };
     let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
     verify_in(options, World { sched: Sched::real(1), directories }, progress)
@@ -116,7 +108,9 @@ pub fn verify_in(
     for handle in found.catalog.version.tables() {
         told.file = FileId::new(FileKind::Data, handle.meta.number).to_string();
         progress(&told);
-        let checked = reopen(&found, handle).and_then(|table| {
+        // Through the handle first, which checks the table against the manifest; then through devices of our own.
+        let opened = handle.table().and_then(|_| handle.open(Cause::Verify, Cause::Verify));
+        let checked = opened.and_then(|table| {
             verify_table(&table, &mut |bytes| {
                 told.bytes_done += bytes;
                 progress(&told);
@@ -127,19 +121,6 @@ pub fn verify_in(
     report.files = found.listed.iter().map(|files| files.len() as u64).sum();
     report.bytes = total;
     Ok(report)
-}
-
-/// A table read through devices that count under `Verify`.
-fn reopen(found: &open::Found, handle: &Arc<crate::version::TableHandle>) -> Result<Table> {
-    // Through the handle first: it checks the table against the manifest.
-    handle.table()?;
-    let open = |tier: u32, kind| -> Result<Arc<dyn Device>> {
-        let device = found.tiers.open_table_file(tier, FileId::new(kind, handle.meta.number))?;
-        Ok(found.tiers.metered(device, tier as usize, Cause::Verify))
-    };
-    let (data, meta) =
-        (open(handle.meta.data_tier, FileKind::Data)?, open(handle.meta.meta_tier, FileKind::Meta)?);
-    Table::open(found.tables.store, handle.meta.number, data, meta)
 }
 
 /// Opening is content with one whole slot; verification wants both.

@@ -147,25 +147,50 @@ pub(crate) fn compare(a: (&[u8], Trailer), b: (&[u8], Trailer)) -> Ordering {
     a.0.cmp(b.0).then_with(|| b.1.0.cmp(&a.1.0))
 }
 
+/// Where a cursor is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target<'a> {
+    /// The first entry at or after this place.
+    AtOrAfter(&'a [u8], Trailer),
+    /// The last entry before this place.
+    Before(&'a [u8], Trailer),
+    /// The first entry.
+    First,
+    /// The last entry.
+    Last,
+}
+
+impl Target<'_> {
+    /// True for the targets from which a walk goes on forwards.
+    pub(crate) fn is_forward(self) -> bool {
+        matches!(self, Self::AtOrAfter(..) | Self::First)
+    }
+}
+
 /// Moves over the entries of one container, or of several merged, in [`compare`]'s order.
 ///
 /// A cursor is on an entry or past either end; a new one is past the end. Every move may fail; after a failure the
 /// cursor is past the end and its caller must not go on as if the end had been reached.
+///
+/// Going somewhere is two steps, so that who moves many cursors can have all their reads under way before it waits
+/// for the first: [`Cursor::begin`], then [`Cursor::finish`] with the same target.
 pub(crate) trait Cursor {
-    /// To the first entry at or after (`key`, `trailer`).
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> crate::Result<()>;
-    /// To the last entry before (`key`, `trailer`).
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> crate::Result<()>;
-    /// To the first entry.
-    fn first(&mut self) -> crate::Result<()>;
-    /// To the last entry.
-    fn last(&mut self) -> crate::Result<()>;
+    /// Begins the reads that going to `target` needs, and does not wait for them.
+    fn begin(&mut self, target: Target<'_>) -> crate::Result<()>;
+    /// To `target`, for which `begin` was called last.
+    fn finish(&mut self, target: Target<'_>) -> crate::Result<()>;
     /// To the following entry; must be on one.
     fn next(&mut self) -> crate::Result<()>;
     /// To the preceding entry; must be on one.
     fn prev(&mut self) -> crate::Result<()>;
     /// The entry the cursor is on; `None` past either end.
     fn entry(&self) -> Option<Entry<'_>>;
+
+    /// To `target`.
+    fn go(&mut self, target: Target<'_>) -> crate::Result<()> {
+        self.begin(target)?;
+        self.finish(target)
+    }
 }
 
 #[cfg(test)]

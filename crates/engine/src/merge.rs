@@ -1,10 +1,10 @@
 //! Several cursors as one, in order: a heap of sources, the smallest (or, backwards, the largest) entry on top.
 //!
-//! A step costs O(log n) comparisons of entries in place, no copy and no allocation. Turning around re-seats every
-//! source, one seek each. Entries that two sources both have come out twice, next to each other.
+//! A step costs O(log n) comparisons of entries in place, no copy and no allocation. Going somewhere begins the reads
+//! of all sources before it waits for any. Turning around re-seats every source, one or two seeks each. Entries that two sources both have come out twice, next to each other.
 
 use crate::error::Result;
-use crate::key::{Cursor, Entry, Trailer, compare};
+use crate::key::{Cursor, Entry, Target, compare};
 use std::cmp::Ordering;
 
 /// Which way the heap is ordered.
@@ -64,14 +64,6 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
-    /// Moves every source, then orders them; past the end when one fails.
-    fn reseat(&mut self, direction: Direction, mut seat: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
-        self.heap.clear();
-        self.sources.iter_mut().try_for_each(&mut seat)?;
-        self.rebuild(direction);
-        Ok(())
-    }
-
     /// Moves the source on top one step and restores the order.
     fn advance(&mut self) -> Result<()> {
         let Some(&top) = self.heap.first() else { return Ok(()) };
@@ -95,46 +87,40 @@ impl<C: Cursor> Merge<C> {
         let Some(entry) = self.entry() else { return Ok(()) };
         let (key, trailer) = (entry.key.to_vec(), entry.trailer);
         let top = self.heap[0];
-        let mut i = 0;
-        self.reseat(direction, |source| {
-            let this = i;
-            i += 1;
-            match direction {
-                _ if this == top => Ok(()),
-                // Equal entries of other sources come after this one whichever way we go.
-                Direction::Forward => source.seek(&key, trailer),
-                Direction::Backward => seek_at_or_before(source, &key, trailer),
+        self.heap.clear();
+        let here = Target::AtOrAfter(&key, trailer);
+        let mut others: Vec<_> = self
+            .sources
+            .iter_mut()
+            .enumerate()
+            .filter(|(i, _)| *i != top)
+            .map(|(_, source)| source)
+            .collect();
+        others.iter_mut().try_for_each(|source| source.begin(here))?;
+        for source in others {
+            source.finish(here)?;
+            // Equal entries of other sources come after this one whichever way we go.
+            let equal = |entry: Entry<'_>| entry.key == key && entry.trailer == trailer;
+            if direction == Direction::Backward && !source.entry().is_some_and(equal) {
+                source.go(Target::Before(&key, trailer))?;
             }
-        })?;
+        }
+        self.rebuild(direction);
         debug_assert!(self.entry().is_some_and(|entry| entry.key == key && entry.trailer == trailer));
         Ok(())
     }
 }
 
-/// To the last entry at or before (`key`, `trailer`).
-fn seek_at_or_before<C: Cursor>(source: &mut C, key: &[u8], trailer: Trailer) -> Result<()> {
-    source.seek(key, trailer)?;
-    match source.entry() {
-        Some(entry) if entry.key == key && entry.trailer == trailer => Ok(()),
-        _ => source.seek_before(key, trailer),
-    }
-}
-
 impl<C: Cursor> Cursor for Merge<C> {
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.reseat(Direction::Forward, |source| source.seek(key, trailer))
+    fn begin(&mut self, target: Target<'_>) -> Result<()> {
+        self.heap.clear();
+        self.sources.iter_mut().try_for_each(|source| source.begin(target))
     }
 
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.reseat(Direction::Backward, |source| source.seek_before(key, trailer))
-    }
-
-    fn first(&mut self) -> Result<()> {
-        self.reseat(Direction::Forward, C::first)
-    }
-
-    fn last(&mut self) -> Result<()> {
-        self.reseat(Direction::Backward, C::last)
+    fn finish(&mut self, target: Target<'_>) -> Result<()> {
+        self.sources.iter_mut().try_for_each(|source| source.finish(target))?;
+        self.rebuild(if target.is_forward() { Direction::Forward } else { Direction::Backward });
+        Ok(())
     }
 
     fn next(&mut self) -> Result<()> {
@@ -159,7 +145,7 @@ impl<C: Cursor> Cursor for Merge<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{Kind, Seq};
+    use crate::key::{Kind, Seq, Trailer};
     use proptest::prelude::*;
 
     /// A cursor over a sorted vector.
@@ -167,21 +153,19 @@ mod tests {
     struct Listed(Vec<(Vec<u8>, Trailer)>, Option<usize>);
 
     impl Cursor for Listed {
-        fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-            self.1 = Some(self.0.partition_point(|e| compare((&e.0, e.1), (key, trailer)) == Ordering::Less));
+        fn begin(&mut self, _: Target<'_>) -> Result<()> {
             Ok(())
         }
-        fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-            self.seek(key, trailer)?;
-            self.1 = self.1.and_then(|i| i.checked_sub(1));
-            Ok(())
-        }
-        fn first(&mut self) -> Result<()> {
-            self.1 = Some(0);
-            Ok(())
-        }
-        fn last(&mut self) -> Result<()> {
-            self.1 = self.0.len().checked_sub(1);
+        fn finish(&mut self, target: Target<'_>) -> Result<()> {
+            let split = |key: &[u8], trailer| {
+                self.0.partition_point(|e| compare((&e.0, e.1), (key, trailer)) == Ordering::Less)
+            };
+            self.1 = match target {
+                Target::AtOrAfter(key, trailer) => Some(split(key, trailer)),
+                Target::Before(key, trailer) => split(key, trailer).checked_sub(1),
+                Target::First => Some(0),
+                Target::Last => self.0.len().checked_sub(1),
+            };
             Ok(())
         }
         fn next(&mut self) -> Result<()> {
@@ -221,10 +205,10 @@ mod tests {
                 let trailer = Trailer::new(Seq(seq), Kind::Put);
                 for cursor in [&mut merge as &mut dyn Cursor, &mut model] {
                     match step {
-                        0 => cursor.seek(&[key], trailer).unwrap(),
-                        1 => cursor.seek_before(&[key], trailer).unwrap(),
-                        2 => cursor.first().unwrap(),
-                        3 => cursor.last().unwrap(),
+                        0 => cursor.go(Target::AtOrAfter(&[key], trailer)).unwrap(),
+                        1 => cursor.go(Target::Before(&[key], trailer)).unwrap(),
+                        2 => cursor.go(Target::First).unwrap(),
+                        3 => cursor.go(Target::Last).unwrap(),
                         4 if cursor.entry().is_some() => cursor.next().unwrap(),
                         5 if cursor.entry().is_some() => cursor.prev().unwrap(),
                         _ => {}

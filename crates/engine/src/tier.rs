@@ -7,8 +7,9 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FileId;
 use crate::table::Compression;
-use cuesta_device::{Access, Cause, Device, Directory, Meter};
+use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Meter};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +39,22 @@ pub(crate) struct Tiers {
 pub(crate) struct Lease<'a> {
     tier: &'a Tier,
     bytes: u64,
+}
+
+/// Opens a tier's directory of the operating system, made first if it is missing and may be.
+///
+/// # Errors
+/// `NotFound`, and `Io`.
+pub(crate) fn open_directory(path: &Path, make: bool) -> Result<FileDirectory> {
+    let opened = if make { FileDirectory::open(path) } else { FileDirectory::open_existing(path) };
+    let place = path.display();
+    opened.map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Error::new(
+            ErrorKind::NotFound,
+            format!("there is no store in {place}: the directory does not exist"),
+        ),
+        _ => Error::io(format!("open the directory {place}"), source),
+    })
 }
 
 impl Tier {

@@ -166,55 +166,6 @@ fn a_full_capacity_resumes_without_a_reopen() {
 }
 
 #[test]
-fn a_cold_get_is_one_read_of_the_capacity_tier_and_a_cached_one_none() {
-    let sched = Sched::simulated(4);
-    let disk = SimDisk::new(&sched, 2, SimConfig::default());
-    sched.run(|| {
-        let mut options = cuesta::Options { block_bytes: 4096, ..small() };
-        // Too small for any level: all data parts go to the capacity tier.
-        options.tiers[0].capacity_bytes = 16 << 20;
-        let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
-        let mut rng = Rng::new(1);
-        for i in 0..60_000u64 {
-            let noise: Vec<u8> = (0..40).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-            db.put(format!("key{:06}", i.wrapping_mul(7919) % 60_000), noise).unwrap();
-        }
-        db.flush().unwrap();
-        db.wait_for_background().unwrap();
-        let stats = db.stats();
-        let on_capacity: u64 = stats.levels.iter().map(|level| level.bytes[1]).sum();
-        assert!(on_capacity > 1 << 20, "{stats}");
-        // Indexes and filters come into the cache with a neighbour's read.
-        for i in (0..60_000u64).step_by(1171) {
-            db.get(format!("key{i:06}")).unwrap().unwrap();
-            let before = disk.counts();
-            db.get(format!("key{:06}", (i + 500) % 60_000)).unwrap().unwrap();
-            let after = disk.counts();
-            assert!(after[1].reads() - before[1].reads() <= 1, "key {i}");
-            let before = disk.ops();
-            db.get(format!("key{:06}", (i + 500) % 60_000)).unwrap().unwrap();
-            assert_eq!(disk.ops(), before, "a cached get makes no call");
-        }
-        assert!(disk.counts()[1].read_bytes_max <= 512 << 10);
-    });
-}
-
-#[test]
-fn a_put_is_at_most_one_write_call() {
-    let sched = Sched::simulated(4);
-    let disk = SimDisk::new(&sched, 2, SimConfig::default());
-    sched.run(|| {
-        let options = cuesta::Options { memtable_bytes: Some(2 << 20), ..small() };
-        let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
-        for i in 0..2000u64 {
-            let before = disk.ops();
-            db.put(i.to_be_bytes(), [1; 300]).unwrap();
-            assert_eq!(disk.ops(), before + 1, "put {i}");
-        }
-    });
-}
-
-#[test]
 fn any_damaged_byte_is_an_error_or_makes_no_difference() {
     let sched = Sched::simulated(7);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());

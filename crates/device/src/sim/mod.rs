@@ -29,7 +29,7 @@ pub use survive::{Keep, Survival};
 
 use crate::buffer::require_aligned;
 use crate::name::check_name;
-use crate::{Access, Device, Directory, Geometry, Listed, Lock};
+use crate::{Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket};
 use cuesta_sched::{Rng, Sched};
 use state::{File, FileId, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -407,5 +407,34 @@ impl Device for SimDevice {
 
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    /// Done at once, as an operation of its own; what is counted is how many have not been waited for.
+    fn submit(&self, request: ReadRequest) -> Ticket {
+        let ReadRequest { mut buffer, offset } = request;
+        let result = self.read_at(&mut buffer, offset).map(|()| buffer);
+        let tier = self.disk.with(|state| state.submitted(self.id));
+        Ticket::pending(Box::new(Submitted { disk: self.disk.clone(), tier, result: Some(result) }))
+    }
+}
+
+/// A submitted read.
+#[derive(Debug)]
+struct Submitted {
+    disk: SimDisk,
+    tier: usize,
+    /// Taken by who waits for it.
+    result: Option<io::Result<AlignedBuf>>,
+}
+
+impl Pending for Submitted {
+    fn wait(mut self: Box<Self>) -> io::Result<AlignedBuf> {
+        self.result.take().unwrap_or_else(|| Err(io::Error::other("a read is waited for once")))
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        self.disk.with(|state| state.waited(self.tier));
     }
 }

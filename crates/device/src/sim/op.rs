@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// A kind of operation; each is one call of [`crate::Device`] or [`crate::Directory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
-    /// [`crate::Device::read_at`], and each request of a batch.
+    /// [`crate::Device::read_at`], and each read that is submitted.
     Read,
     /// [`crate::Device::write_at`].
     Write,
@@ -68,6 +68,10 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Bytes of the largest single read.
     pub read_bytes_max: u64,
+    /// Reads submitted and not waited for, at present.
+    pub reads_under_way: u64,
+    /// The most there were of these at once.
+    pub reads_under_way_max: u64,
     /// Bytes handed to writes.
     pub write_bytes: u64,
     /// Operations that were interrupted once and carried out by the device's own retry.

@@ -451,6 +451,21 @@ impl State {
         Ok(id)
     }
 
+    /// Counts a submitted read of an open file; its tier.
+    pub(super) fn submitted(&mut self, id: FileId) -> usize {
+        let tier = self.files.get(&id).map_or(0, |file| file.tier);
+        let counts = &mut self.tiers[tier].counts;
+        counts.reads_under_way += 1;
+        counts.reads_under_way_max = counts.reads_under_way_max.max(counts.reads_under_way);
+        tier
+    }
+
+    /// Counts a submitted read that nobody waits for any more.
+    pub(super) fn waited(&mut self, tier: usize) {
+        let counts = &mut self.tiers[tier].counts;
+        counts.reads_under_way = counts.reads_under_way.saturating_sub(1);
+    }
+
     pub(super) fn close(&mut self, id: FileId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.opens -= 1;

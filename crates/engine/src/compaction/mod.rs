@@ -11,7 +11,7 @@ pub(crate) mod retain;
 
 use crate::error::Result;
 use crate::format::{FileId, FileKind, StoreId};
-use crate::key::Cursor;
+use crate::key::{Cursor, Target};
 use crate::table::{TableWriter, WriterOptions};
 use crate::tier::Tiers;
 use crate::version::TableMeta;
@@ -64,7 +64,7 @@ struct Outputs<'a> {
 
 impl Outputs<'_> {
     fn write(&mut self, input: &mut dyn Cursor, retain: &mut Retain) -> Result<()> {
-        input.first()?;
+        input.go(Target::First)?;
         let mut seen = 0u64;
         while let Some(entry) = input.entry() {
             let new_key = retain.is_new_key(entry.key);

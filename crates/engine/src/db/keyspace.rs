@@ -109,7 +109,7 @@ impl Keyspace {
         self.engine.check_open()?;
         self.engine.operations.scanned();
         let hold = hold.unwrap_or_else(|| Hold::new(&self.engine));
-        Ok(Cursor::new(Walk::new(hold, range.in_keyspace(self.state.id)), self.state.id))
+        Ok(Cursor::new(Walk::new(hold, range.in_keyspace(self.state.id), range.limit()), self.state.id))
     }
 
     /// As [`crate::Db::approximate_len`].

@@ -18,15 +18,15 @@ pub use snapshot::Snapshot;
 use crate::engine::Engine;
 use crate::engine::open::{Locks, World};
 use crate::engine::stats::Stats;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyspaceId};
-use crate::options::{Create, Durability, Options};
+use crate::options::{Create, Durability, Options, TierOptions};
+use crate::tier::open_directory;
 use crate::value::Value;
 use crate::version::KeyspaceState;
 use crate::version::catalog::NAME_BYTES_MAX;
-use cuesta_device::{Directory, FileDirectory};
+use cuesta_device::Directory;
 use cuesta_sched::Sched;
-use std::io;
 use std::sync::Arc;
 
 /// An open store.
@@ -213,23 +213,13 @@ impl Drop for Db {
 
 /// The operating system's world for these options.
 fn world(options: &Options) -> Result<World> {
-    let open = |tier: &crate::options::TierOptions| -> Result<Arc<dyn Directory>> {
-        let opened = match options.create {
-            Create::Never => FileDirectory::open_existing(&tier.path),
-            Create::IfMissing | Create::New => FileDirectory::open(&tier.path),
-        };
-        match opened {
-            Ok(directory) => Ok(Arc::new(directory)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let message =
-                    format!("there is no store in {}: the directory does not exist", tier.path.display());
-                Err(Error::new(ErrorKind::NotFound, message))
-            }
-            Err(error) => Err(Error::io(format!("open the directory {}", tier.path.display()), error)),
-        }
+    let sched = Sched::real(random_seed());
+    let open = |tier: &TierOptions| -> Result<Arc<dyn Directory>> {
+        let directory = open_directory(&tier.path, options.create != Create::Never)?;
+        Ok(Arc::new(directory.with_readers(&sched)))
     };
     let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
-    Ok(World { sched: Sched::real(random_seed()), directories })
+    Ok(World { sched, directories })
 }
 
 /// The one place where true randomness enters: the standard library's hash keys, which the system seeds.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub struct Scan {
     hold: Arc<Hold>,
     range: KeyRange,
+    limit: Option<u64>,
     left: u64,
     front: Option<Walk>,
     back: Option<Walk>,
@@ -25,7 +26,17 @@ pub struct Scan {
 impl Scan {
     pub(super) fn new(hold: Arc<Hold>, range: KeyRange, limit: Option<u64>) -> Self {
         let left = limit.unwrap_or(u64::MAX);
-        Self { hold, range, left, front: None, back: None, last_front: None, last_back: None, done: false }
+        Self {
+            hold,
+            range,
+            limit,
+            left,
+            front: None,
+            back: None,
+            last_front: None,
+            last_back: None,
+            done: false,
+        }
     }
 
     fn step(&mut self, forward: bool) -> Option<Result<(Vec<u8>, Value)>> {
@@ -36,7 +47,7 @@ impl Scan {
             true => (&mut self.front, &self.last_front),
             false => (&mut self.back, &self.last_back),
         };
-        let walk = end.get_or_insert_with(|| Walk::new(self.hold.clone(), self.range.clone()));
+        let walk = end.get_or_insert_with(|| Walk::new(self.hold.clone(), self.range.clone(), self.limit));
         let moved = match (forward, last.is_some()) {
             (true, false) => walk.first(),
             (true, true) => walk.next(),

@@ -426,12 +426,9 @@ impl Engine {
         let committed = self.commit(edit, change);
         if committed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
             for meta in made {
-                for (tier, kind, bytes) in [
-                    (meta.data_tier, FileKind::Data, meta.data_bytes),
-                    (meta.meta_tier, FileKind::Meta, meta.meta_bytes),
-                ] {
+                for (tier, file, bytes) in meta.parts() {
                     let tier = self.tiers.get(tier)?;
-                    tier.remove(FileId::new(kind, meta.number))?;
+                    tier.remove(file)?;
                     tier.uncount(bytes);
                 }
             }

@@ -10,10 +10,10 @@
 
 use super::{Current, Engine};
 use crate::error::{Error, Result};
-use crate::key::{Cursor, Entry, Kind, Seq, Trailer};
+use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
-use crate::table::{Fill, TableCursor};
+use crate::table::{Fill, ReadAhead, TableCursor};
 use crate::version::{Run, TableHandle};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -50,79 +50,85 @@ impl RunCursor {
         Self { tables, at: None, open: Box::new(open) }
     }
 
-    /// Goes to table `i` and seats its cursor; past the end when there is no such table.
-    fn go(&mut self, i: Option<usize>, seat: impl Fn(&mut TableCursor) -> Result<()>) -> Result<()> {
+    /// Opens table `i`; past the end when there is no such table.
+    fn open_table(&mut self, i: Option<usize>) -> Result<Option<&mut TableCursor>> {
         let Some((i, table)) = i.and_then(|i| Some((i, self.tables.get(i)?))) else {
             self.at = None;
-            return Ok(());
+            return Ok(None);
         };
         let cursor = match self.at.take() {
             Some((at, cursor)) if at == i => cursor,
             _ => (self.open)(table)?,
         };
         let (_, cursor) = self.at.insert((i, cursor));
-        let seated = seat(cursor);
-        if seated.is_err() {
+        Ok(Some(cursor))
+    }
+
+    /// Past the end after a failure.
+    fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let moved = work(self);
+        if moved.is_err() {
             self.at = None;
         }
-        seated
+        moved
     }
 
     /// Where the present table has nothing more, the neighbour on that side goes on.
-    fn spill(&mut self, step: isize) -> Result<()> {
+    fn spill(&mut self, forward: bool) -> Result<()> {
         while let Some((i, cursor)) = &self.at {
             if cursor.entry().is_some() {
                 return Ok(());
             }
-            let next = i.checked_add_signed(step);
-            match step {
-                1.. => self.go(next, Cursor::first)?,
-                _ => self.go(next, Cursor::last)?,
+            let (next, target) = match forward {
+                true => (Some(i + 1), Target::First),
+                false => (i.checked_sub(1), Target::Last),
+            };
+            if let Some(cursor) = self.open_table(next)? {
+                cursor.go(target)?;
             }
         }
         Ok(())
     }
-
-    fn step(&mut self, step: isize) -> Result<()> {
-        let Some((_, cursor)) = &mut self.at else { return Ok(()) };
-        let moved = if step > 0 { cursor.next() } else { cursor.prev() };
-        if let Err(error) = moved {
-            self.at = None;
-            return Err(error);
-        }
-        self.spill(step)
-    }
 }
 
 impl Cursor for RunCursor {
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let i = self.tables.partition_point(|table| table.meta.largest.as_slice() < key);
-        self.go(Some(i), |cursor| cursor.seek(key, trailer))?;
-        self.spill(1)
+    fn begin(&mut self, target: Target<'_>) -> Result<()> {
+        let i = match target {
+            Target::AtOrAfter(key, _) => {
+                Some(self.tables.partition_point(|table| table.meta.largest.as_slice() < key))
+            }
+            Target::Before(key, _) => {
+                self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key).checked_sub(1)
+            }
+            Target::First => Some(0),
+            Target::Last => self.tables.len().checked_sub(1),
+        };
+        self.guarded(|run| run.open_table(i)?.map_or(Ok(()), |cursor| cursor.begin(target)))
     }
 
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let i = self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key);
-        self.go(i.checked_sub(1), |cursor| cursor.seek_before(key, trailer))?;
-        self.spill(-1)
-    }
-
-    fn first(&mut self) -> Result<()> {
-        self.go(Some(0), Cursor::first)?;
-        self.spill(1)
-    }
-
-    fn last(&mut self) -> Result<()> {
-        self.go(self.tables.len().checked_sub(1), Cursor::last)?;
-        self.spill(-1)
+    fn finish(&mut self, target: Target<'_>) -> Result<()> {
+        self.guarded(|run| {
+            if let Some((_, cursor)) = &mut run.at {
+                cursor.finish(target)?;
+            }
+            run.spill(target.is_forward())
+        })
     }
 
     fn next(&mut self) -> Result<()> {
-        self.step(1)
+        self.guarded(|run| {
+            let Some((_, cursor)) = &mut run.at else { return Ok(()) };
+            cursor.next()?;
+            run.spill(true)
+        })
     }
 
     fn prev(&mut self) -> Result<()> {
-        self.step(-1)
+        self.guarded(|run| {
+            let Some((_, cursor)) = &mut run.at else { return Ok(()) };
+            cursor.prev()?;
+            run.spill(false)
+        })
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
@@ -131,28 +137,16 @@ impl Cursor for RunCursor {
 }
 
 impl Cursor for Source {
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+    fn begin(&mut self, target: Target<'_>) -> Result<()> {
         match self {
-            Self::Memtable(cursor) => cursor.seek(key, trailer),
-            Self::Run(cursor) => cursor.seek(key, trailer),
+            Self::Memtable(cursor) => cursor.begin(target),
+            Self::Run(cursor) => cursor.begin(target),
         }
     }
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+    fn finish(&mut self, target: Target<'_>) -> Result<()> {
         match self {
-            Self::Memtable(cursor) => cursor.seek_before(key, trailer),
-            Self::Run(cursor) => cursor.seek_before(key, trailer),
-        }
-    }
-    fn first(&mut self) -> Result<()> {
-        match self {
-            Self::Memtable(cursor) => cursor.first(),
-            Self::Run(cursor) => cursor.first(),
-        }
-    }
-    fn last(&mut self) -> Result<()> {
-        match self {
-            Self::Memtable(cursor) => cursor.last(),
-            Self::Run(cursor) => cursor.last(),
+            Self::Memtable(cursor) => cursor.finish(target),
+            Self::Run(cursor) => cursor.finish(target),
         }
     }
     fn next(&mut self) -> Result<()> {
@@ -250,6 +244,8 @@ impl Drop for Hold {
 pub(crate) struct Walk {
     hold: Arc<Hold>,
     range: KeyRange,
+    /// Entries that will be asked for, if that is known.
+    limit: Option<u64>,
     generation: u64,
     merge: Merge<Source>,
     /// The entry the walk is on; `valid` says whether it is on one.
@@ -272,13 +268,14 @@ enum Side {
 }
 
 impl Walk {
-    pub(crate) fn new(hold: Arc<Hold>, range: KeyRange) -> Self {
+    pub(crate) fn new(hold: Arc<Hold>, range: KeyRange, limit: Option<u64>) -> Self {
         let engine = hold.engine.clone();
         let current = engine.current.load();
-        let merge = Merge::new(engine.sources(&current, &range));
+        let merge = Merge::new(engine.sources(&current, &range, limit));
         Self {
             hold,
             range,
+            limit,
             generation: current.generation,
             merge,
             key: Vec::new(),
@@ -301,7 +298,7 @@ impl Walk {
             _ => (key.to_vec(), Trailer::FIRST),
         };
         self.guarded(|walk| {
-            walk.merge.seek(&low.0, low.1)?;
+            walk.merge.go(Target::AtOrAfter(&low.0, low.1))?;
             walk.settle_forward()
         })
     }
@@ -314,7 +311,7 @@ impl Walk {
             _ => (key.to_vec(), Trailer::LAST),
         };
         self.guarded(|walk| {
-            walk.merge.seek_before(&high.0, high.1)?;
+            walk.merge.go(Target::Before(&high.0, high.1))?;
             walk.settle_backward()
         })
     }
@@ -327,10 +324,7 @@ impl Walk {
             Bound::Unbounded => None,
         };
         self.guarded(|walk| {
-            match &low {
-                Some((key, trailer)) => walk.merge.seek(key, *trailer)?,
-                None => walk.merge.first()?,
-            }
+            walk.merge.go(low.as_ref().map_or(Target::First, |(key, t)| Target::AtOrAfter(key, *t)))?;
             walk.settle_forward()
         })
     }
@@ -343,10 +337,7 @@ impl Walk {
             Bound::Unbounded => None,
         };
         self.guarded(|walk| {
-            match &high {
-                Some((key, trailer)) => walk.merge.seek_before(key, *trailer)?,
-                None => walk.merge.last()?,
-            }
+            walk.merge.go(high.as_ref().map_or(Target::Last, |(key, t)| Target::Before(key, *t)))?;
             walk.settle_backward()
         })
     }
@@ -358,7 +349,7 @@ impl Walk {
         }
         self.guarded(|walk| {
             if walk.merge_is != Side::AtOrAfter {
-                walk.merge.seek(&walk.key, Trailer::LAST)?;
+                walk.merge.go(Target::AtOrAfter(&walk.key, Trailer::LAST))?;
             }
             walk.skip_key_forward()?;
             walk.settle_forward()
@@ -372,7 +363,7 @@ impl Walk {
         }
         self.guarded(|walk| {
             if walk.merge_is != Side::Before {
-                walk.merge.seek_before(&walk.key, Trailer::FIRST)?;
+                walk.merge.go(Target::Before(&walk.key, Trailer::FIRST))?;
             }
             walk.settle_backward()
         })
@@ -391,7 +382,7 @@ impl Walk {
             if self.is_stale() {
                 let current = self.hold.engine.current.load();
                 self.generation = current.generation;
-                self.merge = Merge::new(self.hold.engine.sources(&current, &self.range));
+                self.merge = Merge::new(self.hold.engine.sources(&current, &self.range, self.limit));
                 self.merge_is = Side::Nowhere;
             }
             work(self)
@@ -468,25 +459,36 @@ impl Walk {
 }
 
 impl Engine {
-    /// Cursors over everything that can hold keys of `range`, newest first.
-    pub(crate) fn sources(&self, current: &Current, range: &KeyRange) -> Vec<Source> {
+    /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
+    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from.
+    pub(crate) fn sources(&self, current: &Current, range: &KeyRange, limit: Option<u64>) -> Vec<Source> {
         let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
         let mut sources: Vec<Source> =
             memtables.map(|memtable| Source::Memtable(MemCursor::new(memtable.clone()))).collect();
-        for run in current.version.levels.iter().flat_map(|level| level.runs()) {
-            sources.extend(self.run_source(run, range));
+        let touched = |run: &Run| -> Vec<Arc<TableHandle>> {
+            let inside = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
+            run.tables.iter().filter(inside).cloned().collect()
+        };
+        let runs: Vec<_> =
+            current.version.levels.iter().flat_map(|level| level.runs()).map(touched).collect();
+        let entries: u64 = runs.iter().flatten().map(|table| table.meta.entries).sum();
+        let (low, high) = (range.low_key().map(Arc::from), range.high_key().map(Arc::from));
+        for tables in runs.into_iter().filter(|tables| !tables.is_empty()) {
+            let bytes: u64 = tables.iter().map(|table| table.meta.data_bytes).sum();
+            let expected = limit.map_or(0.0, |limit| limit as f64 * bytes as f64 / entries.max(1) as f64);
+            let read_ahead = ReadAhead {
+                // Runs do not take turns evenly: an eighth more.
+                expected_bytes: (expected * 1.125) as usize,
+                max_bytes: self.options.read_ahead_bytes as usize,
+                low: low.clone(),
+                high: high.clone(),
+            };
+            let cache = self.tables.cache.clone();
+            let open = move |handle: &TableHandle| {
+                Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, read_ahead.clone()))
+            };
+            sources.push(Source::Run(Box::new(RunCursor::new(tables, open))));
         }
         sources
-    }
-
-    fn run_source(&self, run: &Run, range: &KeyRange) -> Option<Source> {
-        let touched = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
-        let tables: Vec<_> = run.tables.iter().filter(touched).cloned().collect();
-        if tables.is_empty() {
-            return None;
-        }
-        let (cache, limit) = (self.tables.cache.clone(), self.options.read_ahead_bytes as usize);
-        let open = move |handle: &TableHandle| Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, limit));
-        Some(Source::Run(Box::new(RunCursor::new(tables, open))))
     }
 }

@@ -344,13 +344,8 @@ fn open_on_fast(tiers: &Tiers, file: FileId, cause: Cause) -> Result<Arc<dyn Dev
 /// Every file that the manifest names must be there, as long as it was.
 fn check_files(tiers: &Tiers, catalog: &Catalog, listed: &[Vec<Listed>]) -> Result<()> {
     for table in catalog.version.tables() {
-        let meta = &table.meta;
-        let parts = [
-            (meta.data_tier, FileKind::Data, meta.data_bytes),
-            (meta.meta_tier, FileKind::Meta, meta.meta_bytes),
-        ];
-        for (tier, kind, bytes) in parts {
-            let name = FileId::new(kind, meta.number).to_string();
+        for (tier, file, bytes) in table.meta.parts() {
+            let name = file.to_string();
             let place = tiers.get(tier)?.directory.place();
             let found = listed[tier as usize].iter().find(|file| file.name == name);
             let why = match found {
@@ -609,14 +604,12 @@ impl Found {
                     FileKind::Superblock => true,
                     FileKind::Manifest => tier.ordinal == 0 && id.number == manifest,
                     FileKind::Log => tier.ordinal == 0 && (self.catalog.log_start..=log).contains(&id.number),
-                    FileKind::Data | FileKind::Meta => self.catalog.version.tables().any(|table| {
-                        let home = if id.kind == FileKind::Data {
-                            table.meta.data_tier
-                        } else {
-                            table.meta.meta_tier
-                        };
-                        table.meta.number == id.number && home as usize == tier.ordinal
-                    }),
+                    FileKind::Data | FileKind::Meta => self
+                        .catalog
+                        .version
+                        .tables()
+                        .flat_map(|table| table.meta.parts())
+                        .any(|(home, part, _)| part == id && home as usize == tier.ordinal),
                 };
                 if !wanted {
                     tier.remove(id)?;

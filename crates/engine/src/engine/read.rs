@@ -8,7 +8,7 @@
 use super::iterate::KeyRange;
 use super::{Current, Engine};
 use crate::error::{Error, Result};
-use crate::key::{Cursor, Kind, Seq, Trailer};
+use crate::key::{Cursor, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::value::Value;
 use crate::version::TableHandle;
@@ -66,7 +66,7 @@ impl Engine {
         }
         for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
             let mut cursor = MemCursor::new(memtable.clone());
-            cursor.seek(range.low_key().unwrap_or_default(), Trailer::FIRST)?;
+            cursor.go(Target::AtOrAfter(range.low_key().unwrap_or_default(), Trailer::FIRST))?;
             for _ in 0..WALK_MAX {
                 let Some(entry) = cursor.entry().filter(|entry| range.touches(entry.key, entry.key)) else {
                     break;

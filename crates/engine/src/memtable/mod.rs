@@ -20,7 +20,7 @@
 mod arena;
 
 use crate::error::Result;
-use crate::key::{Cursor, Entry, Trailer, compare};
+use crate::key::{Cursor, Entry, Target, Trailer, compare};
 use arena::{Arena, Bump};
 use cuesta_sched::Rng;
 use std::cmp::Ordering as Order;
@@ -291,26 +291,22 @@ impl MemCursor {
 }
 
 impl Cursor for MemCursor {
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.node = self.table.at_or_after(key, trailer);
+    fn begin(&mut self, _: Target<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let mut before = [self.table.head; HEIGHT_MAX];
-        self.table.find_before(key, trailer, &mut before);
-        self.to(before[0]);
-        Ok(())
-    }
-
-    fn first(&mut self) -> Result<()> {
-        // SAFETY: the head is a complete node of full height.
-        self.node = unsafe { link(self.table.head, 0) }.load(Ordering::Acquire);
-        Ok(())
-    }
-
-    fn last(&mut self) -> Result<()> {
-        self.to(self.table.tail.load(Ordering::Acquire));
+    fn finish(&mut self, target: Target<'_>) -> Result<()> {
+        match target {
+            Target::AtOrAfter(key, trailer) => self.node = self.table.at_or_after(key, trailer),
+            Target::Before(key, trailer) => {
+                let mut before = [self.table.head; HEIGHT_MAX];
+                self.table.find_before(key, trailer, &mut before);
+                self.to(before[0]);
+            }
+            // SAFETY: the head is a complete node of full height.
+            Target::First => self.node = unsafe { link(self.table.head, 0) }.load(Ordering::Acquire),
+            Target::Last => self.to(self.table.tail.load(Ordering::Acquire)),
+        }
         Ok(())
     }
 

@@ -35,10 +35,10 @@ proptest! {
             let key = vec![key; usize::from(key % 3)];
             let split = listed.partition_point(|((k, s), _)| (k, s) < (&key, &std::cmp::Reverse(seq)));
             match step {
-                0 => { cursor.seek(&key, put(seq)).unwrap(); at = Some(split); }
-                1 => { cursor.seek_before(&key, put(seq)).unwrap(); at = split.checked_sub(1); }
-                2 => { cursor.first().unwrap(); at = Some(0); }
-                3 => { cursor.last().unwrap(); at = listed.len().checked_sub(1); }
+                0 => { cursor.go(Target::AtOrAfter(&key, put(seq))).unwrap(); at = Some(split); }
+                1 => { cursor.go(Target::Before(&key, put(seq))).unwrap(); at = split.checked_sub(1); }
+                2 => { cursor.go(Target::First).unwrap(); at = Some(0); }
+                3 => { cursor.go(Target::Last).unwrap(); at = listed.len().checked_sub(1); }
                 4 => { cursor.next().unwrap(); at = at.map(|i| i + 1); }
                 _ => { cursor.prev().unwrap(); at = at.and_then(|i| i.checked_sub(1)); }
             }
@@ -73,7 +73,7 @@ fn readers_see_whole_sorted_lists_while_the_writer_inserts() {
                 let mut seen = 0;
                 while seen < inserts {
                     let mut cursor = MemCursor::new(table.clone());
-                    cursor.first().unwrap();
+                    cursor.go(Target::First).unwrap();
                     let mut keys = 0;
                     let mut last: Vec<u8> = Vec::new();
                     while let Some(entry) = cursor.entry() {

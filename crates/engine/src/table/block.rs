@@ -9,7 +9,7 @@ use super::cache::Block;
 use super::index::common_prefix;
 use crate::format::coding::{VARINT_BYTES_MAX, put_varint};
 use crate::format::{Decode, Malformed, Reader};
-use crate::key::{Entry, Trailer, compare};
+use crate::key::{Entry, Target, Trailer, compare};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -284,8 +284,18 @@ impl BlockCursor {
         Ok(true)
     }
 
+    /// To `target`.
+    pub(crate) fn go(&mut self, target: Target<'_>) -> Decode<()> {
+        match target {
+            Target::AtOrAfter(key, trailer) => self.seek(key, trailer),
+            Target::Before(key, trailer) => self.seek_before(key, trailer),
+            Target::First => self.first(),
+            Target::Last => self.last(),
+        }
+    }
+
     /// To the first entry at or after (`key`, `trailer`).
-    pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer) -> Decode<()> {
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Decode<()> {
         // The last restart before the target; everything at or after the target follows it.
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
@@ -303,7 +313,7 @@ impl BlockCursor {
     }
 
     /// To the last entry before (`key`, `trailer`).
-    pub(crate) fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Decode<()> {
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Decode<()> {
         self.seek(key, trailer)?;
         let before = self.start;
         self.behind.clear();

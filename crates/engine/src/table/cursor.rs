@@ -1,27 +1,53 @@
 //! Walks over a table's entries, with read-ahead.
 //!
-//! A cursor that has moved through two neighbouring blocks in a row reads further ones ahead with one call, twice as
-//! many bytes each time, up to its limit; a jump starts over. Blocks that are cached already are used first. Steps
-//! inside a block touch nothing but the block.
+//! A cursor that goes somewhere begins the read of the block it will need and waits for it only when it is asked to
+//! be there, so several tables can be read at once. One that has moved through two neighbouring blocks in a row, in
+//! either direction, reads further ones on that side with the same call, twice as many bytes each time, up to its
+//! limit; a jump starts over. Who knows how much will be wanted says so, and the first read brings it all. Nothing is
+//! read beyond the keys that the reader's range ends at. Blocks that are cached already are used first. Steps inside
+//! a block touch nothing but the block.
 
 use super::block::BlockCursor;
 use super::cache::{Block, BlockCache, Fill};
 use super::index::{BlockHandle, Index};
 use super::{Part, Role, Table};
 use crate::error::{Error, Result};
-use crate::format::{Decode, Malformed};
-use crate::key::{Cursor, Entry, Trailer};
-use cuesta_device::AlignedBuf;
+use crate::format::Malformed;
+use crate::format::file::HEADER_BYTES;
+use crate::key::{Cursor, Entry, Target, Trailer};
+use cuesta_device::{ALIGNMENT, AlignedBuf, ReadRequest, Ticket};
 use std::sync::Arc;
 
-/// The first read ahead, in bytes.
+/// The first read ahead of a walk of unknown length, in bytes.
 const READ_AHEAD_FIRST: usize = 16 << 10;
+
+/// How far a cursor reads ahead of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadAhead {
+    /// Bytes that will be wanted from where the cursor goes, as far as that is known.
+    pub(crate) expected_bytes: usize,
+    /// Bytes of one read, at most.
+    pub(crate) max_bytes: usize,
+    /// Keys between which entries are wanted.
+    pub(crate) low: Option<Arc<[u8]>>,
+    pub(crate) high: Option<Arc<[u8]>>,
+}
 
 /// A stretch of the data part that was read at once.
 #[derive(Debug)]
 struct Ahead {
     start: u64,
     bytes: AlignedBuf,
+}
+
+/// The block that a cursor is on its way to.
+#[derive(Debug)]
+enum Coming {
+    Cached(Block),
+    /// A stretch that it is in, and where that starts.
+    Read(u64, Ticket),
+    /// It was read ahead.
+    Ahead,
 }
 
 /// A position in a table.
@@ -31,17 +57,18 @@ pub(crate) struct TableCursor {
     data: Part,
     cache: Arc<BlockCache>,
     fill: Fill,
-    limit: usize,
+    read_ahead: ReadAhead,
     /// The partition, its index block, and which of its entries the data block belongs to.
     partition: usize,
     index: Option<(Block, Index)>,
     at: usize,
+    coming: Option<Coming>,
     block: Option<BlockCursor>,
     ahead: Option<Ahead>,
-    /// Bytes to read at the next miss; 0 as long as the walk is not known to be sequential.
+    /// Bytes that the last read brought beside the block that was needed.
     ahead_bytes: usize,
-    /// Where the block before this one ended.
-    last_end: u64,
+    /// The block before this one.
+    last: BlockHandle,
 }
 
 impl TableCursor {
@@ -50,28 +77,23 @@ impl TableCursor {
         data: Part,
         cache: Arc<BlockCache>,
         fill: Fill,
-        limit: usize,
+        read_ahead: ReadAhead,
     ) -> Self {
         Self {
             table,
             data,
             cache,
             fill,
-            limit,
+            read_ahead,
             partition: 0,
             index: None,
             at: 0,
+            coming: None,
             block: None,
             ahead: None,
             ahead_bytes: 0,
-            last_end: 0,
+            last: BlockHandle::default(),
         }
-    }
-
-    /// Reads ahead from the first block on.
-    pub(super) fn sequential(mut self) -> Self {
-        self.ahead_bytes = self.limit;
-        self
     }
 
     fn malformed(&self, handle: BlockHandle) -> impl FnOnce(Malformed) -> Error + use<> {
@@ -100,51 +122,128 @@ impl TableCursor {
 
     fn stop(&mut self) {
         self.index = None;
+        self.coming = None;
         self.block = None;
     }
 
-    /// Moves to block `at` of the partition and seats the cursor in it.
-    fn open_block(&mut self, at: usize, seat: impl FnOnce(&mut BlockCursor) -> Decode<()>) -> Result<()> {
+    /// Opens the partition that `target` is in and finds its block there.
+    fn find(&mut self, target: Target<'_>) -> Result<()> {
+        let top = |key, trailer| self.table.top.find(&self.table.top_block, key, trailer);
+        let last = self.table.top.len().saturating_sub(1);
+        let partition = match target {
+            Target::AtOrAfter(key, trailer) => top(key, trailer),
+            // Where everything lies before the target, its place is the end of the last block.
+            Target::Before(key, trailer) => top(key, trailer).min(last),
+            Target::First => 0,
+            Target::Last => last,
+        };
+        if !self.open_partition(partition)? {
+            return Ok(());
+        }
+        let Some((block, index)) = &self.index else { return Ok(()) };
+        let last = index.len().saturating_sub(1);
+        self.at = match target {
+            Target::AtOrAfter(key, trailer) => index.find(block, key, trailer),
+            Target::Before(key, trailer) => index.find(block, key, trailer).min(last),
+            Target::First => 0,
+            Target::Last => last,
+        };
+        Ok(())
+    }
+
+    /// Goes to block `at` of the partition and seats the cursor in it.
+    fn open_block(&mut self, at: usize, target: Target<'_>) -> Result<()> {
         self.at = at;
+        self.begin_block(target.is_forward())?;
+        self.finish_block(target)
+    }
+
+    /// Begins to read block `at` of the partition, unless it is at hand.
+    fn begin_block(&mut self, forward: bool) -> Result<()> {
+        self.coming = None;
         let Some(handle) = self.handle() else {
             self.stop();
             return Ok(());
         };
-        let block = self.read_block(handle)?;
+        let sequential = match forward {
+            true => self.last.end() == handle.offset,
+            false => handle.end() == self.last.offset,
+        };
+        self.last = handle;
+        if self.fill == Fill::Yes
+            && let Some(block) = self.cache.get(self.table.cache_key(handle, Role::Data))
+        {
+            self.coming = Some(Coming::Cached(block));
+            return Ok(());
+        }
+        if self.is_ahead(handle) {
+            self.coming = Some(Coming::Ahead);
+            return Ok(());
+        }
+        let (first, limit) = (HEADER_BYTES as u64, self.table.part_end(Role::Data));
+        if handle.end() > limit || handle.offset < first {
+            return Err(self.malformed(handle)(Malformed::new("an index points outside the data")));
+        }
+        let wanted = match sequential {
+            true => (self.ahead_bytes * 2).max(READ_AHEAD_FIRST),
+            // The target is somewhere in its block: half of that counts.
+            false => self.read_ahead.expected_bytes.saturating_sub(handle.bytes as usize / 2),
+        };
+        self.ahead_bytes = wanted.min(self.read_ahead.max_bytes);
+        let ahead = self.ahead_bytes as u64;
+        let (low, high) = self.wanted_range(first, limit);
+        let (start, end) = match forward {
+            true => (handle.offset, (handle.end() + ahead).min(high).max(handle.end())),
+            false => (handle.offset.saturating_sub(ahead).max(low).min(handle.offset), handle.end()),
+        };
+        let start = start - start % ALIGNMENT as u64;
+        let len = (end - start).next_multiple_of(ALIGNMENT as u64) as usize;
+        let request = ReadRequest { buffer: AlignedBuf::zeroed(len), offset: start };
+        self.coming = Some(Coming::Read(start, self.data.device.submit(request)));
+        Ok(())
+    }
+
+    /// Where the blocks begin and end that can hold wanted keys, as far as the present partition tells.
+    fn wanted_range(&self, first: u64, limit: u64) -> (u64, u64) {
+        let Some((block, index)) = self.index.as_ref().filter(|(_, index)| index.len() > 0) else {
+            return (first, limit);
+        };
+        let of = |key: &[u8], trailer| {
+            let i = index.find(block, key, trailer);
+            (i < index.len()).then(|| (i, index.handle(block, i, 0)))
+        };
+        let low = self.read_ahead.low.as_deref().and_then(|key| of(key, Trailer::FIRST));
+        let high = self.read_ahead.high.as_deref().and_then(|key| of(key, Trailer::LAST));
+        (
+            // The first block of a partition may have wanted ones before it.
+            low.filter(|(i, _)| *i > 0).map_or(first, |(_, handle)| handle.offset),
+            high.map_or(limit, |(_, handle)| handle.end()),
+        )
+    }
+
+    /// Waits for the block that was begun and goes to `target` in it.
+    fn finish_block(&mut self, target: Target<'_>) -> Result<()> {
+        let (Some(coming), Some(handle)) = (self.coming.take(), self.handle()) else { return Ok(()) };
+        let block = match coming {
+            Coming::Cached(block) => block,
+            Coming::Read(start, ticket) => {
+                let bytes = ticket.wait().map_err(|source| self.data.read_failed(handle.offset, source))?;
+                self.ahead = Some(Ahead { start, bytes });
+                self.unpack(handle)?
+            }
+            Coming::Ahead => self.unpack(handle)?,
+        };
         let seated = match self.block.take() {
             Some(mut cursor) => cursor.reset(block).map(|()| cursor),
             None => BlockCursor::new(block),
         };
-        let seated = seated.and_then(|mut cursor| seat(&mut cursor).map(|()| cursor));
+        let seated = seated.and_then(|mut cursor| cursor.go(target).map(|()| cursor));
         self.block = Some(seated.map_err(self.malformed(handle))?);
         Ok(())
     }
 
-    fn read_block(&mut self, handle: BlockHandle) -> Result<Block> {
-        let sequential = self.last_end == handle.offset;
-        self.last_end = handle.end();
-        if self.fill == Fill::Yes {
-            if let Some(block) = self.cache.get(self.table.cache_key(handle, Role::Data)) {
-                return Ok(block);
-            }
-            self.ahead_bytes = match (sequential, self.ahead_bytes) {
-                (false, _) => 0,
-                (true, 0) => READ_AHEAD_FIRST.min(self.limit),
-                (true, bytes) => bytes,
-            };
-        }
-        if !self.is_ahead(handle) {
-            let end = self.table.part_end(Role::Data);
-            if handle.end() > end || handle.offset < crate::format::file::HEADER_BYTES as u64 {
-                return Err(self.malformed(handle)(Malformed::new("an index points outside the data")));
-            }
-            let wanted = (handle.offset + self.ahead_bytes as u64).clamp(handle.end(), end);
-            let (bytes, from) = self.data.read(handle.offset, wanted)?;
-            self.ahead = Some(Ahead { start: handle.offset - from as u64, bytes });
-            if self.ahead_bytes > 0 {
-                self.ahead_bytes = (self.ahead_bytes * 2).min(self.limit);
-            }
-        }
+    /// A block out of what was read ahead.
+    fn unpack(&self, handle: BlockHandle) -> Result<Block> {
         let Some(ahead) = &self.ahead else { return Err(Error::internal("what was read ahead is gone")) };
         let from = (handle.offset - ahead.start) as usize;
         let stored = &ahead.bytes[from..from + handle.bytes as usize];
@@ -168,9 +267,9 @@ impl TableCursor {
                 if !self.open_partition(self.partition + 1)? {
                     return Ok(());
                 }
-                self.open_block(0, BlockCursor::first)?;
+                self.open_block(0, Target::First)?;
             } else {
-                self.open_block(self.at + 1, BlockCursor::first)?;
+                self.open_block(self.at + 1, Target::First)?;
             }
         }
         Ok(())
@@ -180,7 +279,7 @@ impl TableCursor {
     fn spill_backward(&mut self) -> Result<()> {
         while self.block.as_ref().is_some_and(|block| !block.is_valid()) {
             if let Some(at) = self.at.checked_sub(1) {
-                self.open_block(at, BlockCursor::last)?;
+                self.open_block(at, Target::Last)?;
                 continue;
             }
             let Some(partition) = self.partition.checked_sub(1) else {
@@ -189,7 +288,7 @@ impl TableCursor {
             };
             self.open_partition(partition)?;
             let last = self.index.as_ref().map_or(0, |(_, index)| index.len().saturating_sub(1));
-            self.open_block(last, BlockCursor::last)?;
+            self.open_block(last, Target::Last)?;
         }
         Ok(())
     }
@@ -205,48 +304,20 @@ impl TableCursor {
 }
 
 impl Cursor for TableCursor {
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+    fn begin(&mut self, target: Target<'_>) -> Result<()> {
         self.guarded(|cursor| {
-            let partition = cursor.table.top.find(&cursor.table.top_block, key, trailer);
-            if !cursor.open_partition(partition)? {
-                return Ok(());
-            }
-            let at = cursor.index.as_ref().map_or(0, |(block, index)| index.find(block, key, trailer));
-            cursor.open_block(at, |block| block.seek(key, trailer))?;
-            cursor.spill_forward()
+            cursor.find(target)?;
+            cursor.begin_block(target.is_forward())
         })
     }
 
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+    fn finish(&mut self, target: Target<'_>) -> Result<()> {
         self.guarded(|cursor| {
-            let partition = cursor.table.top.find(&cursor.table.top_block, key, trailer);
-            if partition >= cursor.table.top.len() {
-                return cursor.last();
+            cursor.finish_block(target)?;
+            match target.is_forward() {
+                true => cursor.spill_forward(),
+                false => cursor.spill_backward(),
             }
-            cursor.open_partition(partition)?;
-            let at = cursor.index.as_ref().map_or(0, |(block, index)| index.find(block, key, trailer));
-            cursor.open_block(at, |block| block.seek_before(key, trailer))?;
-            cursor.spill_backward()
-        })
-    }
-
-    fn first(&mut self) -> Result<()> {
-        self.guarded(|cursor| {
-            if !cursor.open_partition(0)? {
-                return Ok(());
-            }
-            cursor.open_block(0, BlockCursor::first)?;
-            cursor.spill_forward()
-        })
-    }
-
-    fn last(&mut self) -> Result<()> {
-        self.guarded(|cursor| {
-            let Some(partition) = cursor.table.top.len().checked_sub(1) else { return Ok(()) };
-            cursor.open_partition(partition)?;
-            let at = cursor.index.as_ref().map_or(0, |(_, index)| index.len().saturating_sub(1));
-            cursor.open_block(at, BlockCursor::last)?;
-            cursor.spill_backward()
         })
     }
 

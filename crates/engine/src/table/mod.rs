@@ -22,7 +22,7 @@ mod writer;
 pub use compression::Compression;
 
 pub(crate) use cache::{BlockCache, BlockSlice, Fill};
-pub(crate) use cursor::TableCursor;
+pub(crate) use cursor::{ReadAhead, TableCursor};
 pub(crate) use properties::Properties;
 pub(crate) use verify::{describe_meta, verify};
 pub(crate) use writer::{TableWriter, WriterOptions};
@@ -30,7 +30,7 @@ pub(crate) use writer::{TableWriter, WriterOptions};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header};
 use crate::format::{FileId, FileKind, Malformed, Place, StoreId};
-use crate::key::Trailer;
+use crate::key::{Target, Trailer};
 use block::BlockCursor;
 use cache::{Block, BlockKey};
 use cuesta_device::{ALIGNMENT, AlignedBuf, Device};
@@ -89,14 +89,17 @@ impl Part {
     fn read(&self, offset: u64, end: u64) -> Result<(AlignedBuf, usize)> {
         let start = offset - offset % ALIGNMENT as u64;
         let mut buffer = AlignedBuf::zeroed((end - start) as usize);
-        let read = self.device.read_at(&mut buffer, start);
-        read.map_err(|source| match source.kind() {
+        self.device.read_at(&mut buffer, start).map_err(|source| self.read_failed(offset, source))?;
+        Ok((buffer, (offset - start) as usize))
+    }
+
+    fn read_failed(&self, offset: u64, source: std::io::Error) -> Error {
+        match source.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 self.corrupt(offset, Malformed::new("the file ends before the block does"))
             }
             _ => Error::io(format!("read {} at byte {offset}", self.place.file), source),
-        })?;
-        Ok((buffer, (offset - start) as usize))
+        }
     }
 
     /// Checks and unpacks a stored block.
@@ -172,7 +175,7 @@ impl Table {
         let handle = index.handle(&index_block, i, 0);
         let block = self.block(cache, handle, Role::Data, Fill::Yes)?;
         let found = BlockCursor::new(block).and_then(|mut cursor| {
-            cursor.seek(key, bound)?;
+            cursor.go(Target::AtOrAfter(key, bound))?;
             let hit = cursor.entry().filter(|entry| entry.key == key).map(|entry| entry.trailer);
             let value = || BlockSlice::new(cursor.block().clone(), cursor.value_range());
             Ok(hit.map(|trailer| Found { trailer, value: value() }))
@@ -233,25 +236,26 @@ impl Table {
         }
     }
 
-    /// A cursor for readers; `read_ahead` bounds what it reads ahead of itself, in bytes.
+    /// A cursor for readers.
     pub(crate) fn cursor(
         self: &Arc<Self>,
         cache: Arc<BlockCache>,
         fill: Fill,
-        read_ahead: usize,
+        read_ahead: ReadAhead,
     ) -> TableCursor {
         TableCursor::new(self.clone(), self.data.clone(), cache, fill, read_ahead)
     }
 
-    /// A cursor for merges: reads through `data`, far ahead from the start, and leaves the cache alone.
+    /// A cursor for merges: reads through `data`, `bytes` at once from the start on, and leaves the cache alone.
     pub(crate) fn cursor_over(
         self: &Arc<Self>,
         data: Arc<dyn Device>,
         cache: Arc<BlockCache>,
-        read_ahead: usize,
+        bytes: usize,
     ) -> TableCursor {
         let part = Part { device: data, place: self.data.place };
-        TableCursor::new(self.clone(), part, cache, Fill::No, read_ahead).sequential()
+        let read_ahead = ReadAhead { expected_bytes: bytes, max_bytes: bytes, ..ReadAhead::default() };
+        TableCursor::new(self.clone(), part, cache, Fill::No, read_ahead)
     }
 }
 

@@ -57,12 +57,16 @@ fn options(compression: Compression, block_bytes: u32) -> WriterOptions {
     WriterOptions { compression, block_bytes, filter_bits_per_key: 10 }
 }
 
+fn ahead(max_bytes: usize) -> ReadAhead {
+    ReadAhead { max_bytes, ..ReadAhead::default() }
+}
+
 fn walk(cursor: &mut TableCursor, forward: bool) -> Listed {
     let mut out = Listed::new();
     if forward {
-        cursor.first().unwrap()
+        cursor.go(Target::First).unwrap()
     } else {
-        cursor.last().unwrap()
+        cursor.go(Target::Last).unwrap()
     }
     while let Some(entry) = cursor.entry() {
         out.push((entry.key.to_vec(), entry.trailer, entry.value.to_vec()));
@@ -86,7 +90,7 @@ fn everything_written_is_found_and_walked_both_ways() {
             absent.push(b'x');
             assert!(table.get(&cache, &absent, Trailer::FIRST).unwrap().is_none());
         }
-        let mut cursor = table.cursor(cache.clone(), Fill::Yes, 64 << 10);
+        let mut cursor = table.cursor(cache.clone(), Fill::Yes, ahead(64 << 10));
         assert_eq!(walk(&mut cursor, true), entries);
         let mut backward = walk(&mut cursor, false);
         backward.reverse();
@@ -115,13 +119,56 @@ fn a_cold_get_is_one_read_of_at_most_two_pages_on_the_data_tier() {
 }
 
 #[test]
-fn a_walk_reads_ahead() {
+fn a_walk_reads_ahead_either_way() {
     let made = Made::new(&numbered(20_000, 100), WriterOptions::default());
     let table = made.open().unwrap();
-    let mut cursor = table.cursor(Arc::new(BlockCache::new(8 << 20, 1)), Fill::Yes, 256 << 10);
-    assert_eq!(walk(&mut cursor, true).len(), 20_000);
-    let read = made.meter.snapshot().get(1, Cause::UserRead);
-    assert!(read.read_ops < 30, "{} reads for {} bytes", read.read_ops, read.read_bytes);
+    for forward in [true, false] {
+        let before = made.meter.snapshot().get(1, Cause::UserRead);
+        let mut cursor = table.cursor(Arc::new(BlockCache::new(8 << 20, 1)), Fill::Yes, ahead(256 << 10));
+        assert_eq!(walk(&mut cursor, forward).len(), 20_000);
+        let after = made.meter.snapshot().get(1, Cause::UserRead);
+        let (ops, bytes) = (after.read_ops - before.read_ops, after.read_bytes - before.read_bytes);
+        assert!(ops < 30, "{ops} reads for {bytes} bytes, forward: {forward}");
+        assert!(bytes < table.properties().data_file_bytes * 11 / 10, "{bytes} bytes, forward: {forward}");
+    }
+}
+
+#[test]
+fn what_is_expected_comes_with_the_first_read_and_nothing_beyond_the_range() {
+    let made = Made::new(&numbered(20_000, 100), WriterOptions::default());
+    let table = made.open().unwrap();
+    let key = |i: u64| KeyspaceId(1).key(format!("user{:08}", i * 2).as_bytes());
+    let read = |read_ahead: &ReadAhead, from: u64, to: u64| {
+        let cache = Arc::new(BlockCache::new(8 << 20, 1));
+        // The partition's index comes from elsewhere.
+        let mut cursor = table.cursor(cache, Fill::Yes, read_ahead.clone());
+        let before = made.meter.snapshot().get(1, Cause::UserRead);
+        let (start, end) = (key(from), key(to));
+        if from < to {
+            cursor.go(Target::AtOrAfter(&start, Trailer::FIRST)).unwrap();
+            (from..to).for_each(|_| cursor.next().unwrap());
+        } else {
+            cursor.go(Target::Before(&start, Trailer::LAST)).unwrap();
+            (to..from).for_each(|_| cursor.prev().unwrap());
+        }
+        assert_eq!(cursor.entry().unwrap().key, end);
+        let after = made.meter.snapshot().get(1, Cause::UserRead);
+        (after.read_ops - before.read_ops, after.read_bytes - before.read_bytes)
+    };
+    let known = ReadAhead { expected_bytes: 100 * 140, ..ahead(256 << 10) };
+    for (from, to) in [(5000, 5100), (5100, 5000)] {
+        let (ops, bytes) = read(&known, from, to);
+        assert!(ops == 1 && bytes < 32 << 10, "{ops} reads, {bytes} bytes from {from} to {to}");
+        assert!(read(&ahead(256 << 10), from, to).0 > 1);
+    }
+    let eager = ReadAhead { expected_bytes: 256 << 10, ..ahead(256 << 10) };
+    let bounded =
+        |low, high| ReadAhead { low: Some(key(low).into()), high: Some(key(high).into()), ..eager.clone() };
+    for (from, to) in [(5000, 5010), (5010, 5000)] {
+        assert!(read(&eager, from, to).1 > 128 << 10);
+        let (ops, bytes) = read(&bounded(5000, 5010), from, to);
+        assert!(ops == 1 && bytes < 16 << 10, "{ops} reads, {bytes} bytes from {from} to {to}");
+    }
 }
 
 #[test]
@@ -140,7 +187,7 @@ fn extremes_are_kept() {
         let found = table.get(&cache, key, Trailer::read_at(trailer.seq())).unwrap().unwrap();
         assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
     }
-    assert_eq!(walk(&mut table.cursor(cache, Fill::Yes, 64 << 10), true), entries);
+    assert_eq!(walk(&mut table.cursor(cache, Fill::Yes, ahead(64 << 10)), true), entries);
     assert_eq!(table.properties().tombstones, 1);
     verify(&table, &mut |_| {}).unwrap();
 }
@@ -159,13 +206,13 @@ proptest! {
         let made = Made::new(&entries, options(Compression::None, 512));
         let table = made.open().unwrap();
         let cache = Arc::new(BlockCache::new(1 << 20, 1));
-        let mut cursor = table.cursor(cache.clone(), Fill::Yes, 4096);
+        let mut cursor = table.cursor(cache.clone(), Fill::Yes, ahead(4096));
         for (user, seq, forward) in probes {
             let user = key(&user);
             let split = entries.partition_point(|e| compare((&e.0, e.1), (&user, put(seq))) == Ordering::Less);
             let expected = match forward {
-                true => { cursor.seek(&user, put(seq)).unwrap(); entries.get(split) }
-                false => { cursor.seek_before(&user, put(seq)).unwrap(); split.checked_sub(1).map(|i| &entries[i]) }
+                true => { cursor.go(Target::AtOrAfter(&user, put(seq))).unwrap(); entries.get(split) }
+                false => { cursor.go(Target::Before(&user, put(seq))).unwrap(); split.checked_sub(1).map(|i| &entries[i]) }
             };
             prop_assert_eq!(cursor.entry().map(|e| (e.key, e.trailer)), expected.map(|e| (&e.0[..], e.1)));
             let got = table.get(&cache, &user, put(seq)).unwrap().map(|found| found.trailer);

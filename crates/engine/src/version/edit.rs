@@ -5,7 +5,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::coding::{put_bytes, put_field, put_varint};
-use crate::format::{Decode, Malformed, Reader};
+use crate::format::{Decode, FileId, FileKind, Malformed, Reader};
 use crate::key::Seq;
 use std::fmt;
 
@@ -31,6 +31,14 @@ pub(crate) struct TableMeta {
 }
 
 impl TableMeta {
+    /// The table's files: tier, name and bytes of each part.
+    pub(crate) fn parts(&self) -> [(u32, FileId, u64); 2] {
+        [
+            (self.data_tier, FileId::new(FileKind::Data, self.number), self.data_bytes),
+            (self.meta_tier, FileId::new(FileKind::Meta, self.number), self.meta_bytes),
+        ]
+    }
+
     /// Bytes of both parts.
     pub(crate) fn bytes(&self) -> u64 {
         self.data_bytes + self.meta_bytes

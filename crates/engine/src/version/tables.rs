@@ -34,13 +34,9 @@ impl Tables {
     pub(crate) fn collect_garbage(&self) -> Result<()> {
         let garbage = std::mem::take(&mut *self.garbage.lock());
         for meta in garbage {
-            let parts = [
-                (meta.data_tier, FileKind::Data, meta.data_bytes),
-                (meta.meta_tier, FileKind::Meta, meta.meta_bytes),
-            ];
-            for (tier, kind, bytes) in parts {
+            for (tier, file, bytes) in meta.parts() {
                 let tier = self.tiers.get(tier)?;
-                tier.remove(FileId::new(kind, meta.number))?;
+                tier.remove(file)?;
                 tier.uncount(bytes);
             }
         }
@@ -74,18 +70,20 @@ impl TableHandle {
         if let Some(table) = self.opened.get() {
             return Ok(table);
         }
-        let tiers = &self.tables.tiers;
-        let (number, meta) = (self.meta.number, &self.meta);
-        let open = |tier: u32, kind, cause| -> Result<_> {
-            let device = tiers.open_table_file(tier, FileId::new(kind, number))?;
-            Ok(tiers.metered(device, tier as usize, cause))
-        };
-        let data = open(meta.data_tier, FileKind::Data, Cause::UserRead)?;
-        let index = open(meta.meta_tier, FileKind::Meta, Cause::Index)?;
-        let table = Table::open(self.tables.store, number, data, index)?;
+        let table = self.open(Cause::UserRead, Cause::Index)?;
         self.check(&table)?;
         // Two readers may have opened it at once; one of the two stays.
         Ok(self.opened.get_or_init(|| Arc::new(table)))
+    }
+
+    /// The table anew, through devices that count under these causes.
+    pub(crate) fn open(&self, data_cause: Cause, meta_cause: Cause) -> Result<Table> {
+        let tiers = &self.tables.tiers;
+        let open = |(tier, file, _): (u32, FileId, u64), cause| -> Result<_> {
+            Ok(tiers.metered(tiers.open_table_file(tier, file)?, tier as usize, cause))
+        };
+        let [data, meta] = self.meta.parts();
+        Table::open(self.tables.store, self.meta.number, open(data, data_cause)?, open(meta, meta_cause)?)
     }
 
     /// The manifest and the table must tell the same story.

@@ -1,0 +1,126 @@
+//! What operations cost in calls to devices, counted on the simulated disk.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use cuesta::{Db, Durability, Options, Range};
+use cuesta_device::sim::{SimConfig, SimDisk};
+use cuesta_sched::{Rng, Sched};
+use cuesta_sim::{options, world};
+
+fn small() -> Options {
+    options(3, Durability::Os)
+}
+
+/// Opens a store on a new disk and hands both to `body`.
+fn with_store(options: &Options, body: impl FnOnce(&Db, &SimDisk)) {
+    let sched = Sched::simulated(4);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    sched.run(|| {
+        let db = Db::open_in(options, world(&sched, &disk)).unwrap();
+        body(&db, &disk);
+    });
+}
+
+#[test]
+fn a_cold_get_is_one_read_of_the_capacity_tier_and_a_cached_one_none() {
+    let mut options = Options { block_bytes: 4096, ..small() };
+    // Too small for any level: all data parts go to the capacity tier.
+    options.tiers[0].capacity_bytes = 16 << 20;
+    with_store(&options, |db, disk| {
+        let mut rng = Rng::new(1);
+        for i in 0..60_000u64 {
+            let noise: Vec<u8> = (0..40).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+            db.put(format!("key{:06}", i.wrapping_mul(7919) % 60_000), noise).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let stats = db.stats();
+        let on_capacity: u64 = stats.levels.iter().map(|level| level.bytes[1]).sum();
+        assert!(on_capacity > 1 << 20, "{stats}");
+        // Indexes and filters come into the cache with a neighbour's read.
+        for i in (0..60_000u64).step_by(1171) {
+            db.get(format!("key{i:06}")).unwrap().unwrap();
+            let before = disk.counts();
+            db.get(format!("key{:06}", (i + 500) % 60_000)).unwrap().unwrap();
+            let after = disk.counts();
+            assert!(after[1].reads() - before[1].reads() <= 1, "key {i}");
+            let before = disk.ops();
+            db.get(format!("key{:06}", (i + 500) % 60_000)).unwrap().unwrap();
+            assert_eq!(disk.ops(), before, "a cached get makes no call");
+        }
+        assert!(disk.counts()[1].read_bytes_max <= 512 << 10);
+    });
+}
+
+#[test]
+fn a_put_is_at_most_one_write_call() {
+    let options = Options { memtable_bytes: Some(2 << 20), ..small() };
+    with_store(&options, |db, disk| {
+        for i in 0..2000u64 {
+            let before = disk.ops();
+            db.put(i.to_be_bytes(), [1; 300]).unwrap();
+            assert_eq!(disk.ops(), before + 1, "put {i}");
+        }
+    });
+}
+
+/// Several overlapping runs, none of which is merged, and nothing in the cache.
+fn overlapping_runs(runs: u64) -> (Options, SimDisk) {
+    let mut options = Options { level0_merge: 100, level0_slow: 200, level0_stop: 300, ..small() };
+    options.tiers.iter_mut().for_each(|tier| tier.compression = cuesta::Compression::None);
+    let sched = Sched::simulated(4);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    sched.run(|| {
+        let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+        for run in 0..runs {
+            for i in 0..200 {
+                db.put(format!("key{:06}", i * runs + run), [run as u8; 100]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+    });
+    (options, disk)
+}
+
+#[test]
+fn a_scan_has_the_first_reads_of_all_runs_under_way_at_once() {
+    let (options, disk) = overlapping_runs(6);
+    for forward in [true, false] {
+        let sched = Sched::simulated(5);
+        let disk = disk.kill().on(&sched);
+        sched.run(|| {
+            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            disk.reset_counts();
+            let mut scan = db.scan(Range::all()).unwrap();
+            let pair = if forward { scan.next() } else { scan.next_back() };
+            pair.unwrap().unwrap();
+            assert_eq!(disk.counts()[0].reads_under_way_max, 6, "forward: {forward}");
+        });
+    }
+}
+
+#[test]
+fn a_scan_with_a_limit_reads_each_run_once_and_little_more_than_it_needs() {
+    let (options, disk) = overlapping_runs(4);
+    for (forward, limit, most_bytes) in [(true, 100, 40_000), (false, 100, 40_000), (true, 4, 24_576)] {
+        let sched = Sched::simulated(5);
+        let disk = disk.kill().on(&sched);
+        sched.run(|| {
+            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            // Opens the tables and brings their indexes into the cache.
+            for run in 0..4 {
+                db.get(format!("key{:06}", 799 - run)).unwrap().unwrap();
+                db.get(format!("key{run:06}")).unwrap().unwrap();
+            }
+            disk.reset_counts();
+            let range = Range::from(&b"key000300"[..]..&b"key000500"[..]).with_limit(limit);
+            let scan = db.scan(range).unwrap();
+            let n = if forward { scan.count() } else { scan.rev().count() };
+            assert_eq!(n as u64, limit);
+            let counts = disk.counts()[0];
+            assert!(counts.reads() <= 4, "{} reads for {limit}, forward: {forward}", counts.reads());
+            assert!(counts.read_bytes <= most_bytes, "{} bytes for {limit}", counts.read_bytes);
+        });
+    }
+}
