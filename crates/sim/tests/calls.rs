@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Db, Durability, Options, Range};
-use cuesta_device::sim::{SimConfig, SimDisk};
-use cuesta_sched::{Rng, Sched};
+use cuesta::{Db, Durability, ErrorKind, Options, Range};
+use cuesta_device::sim::{OpKind, SimConfig, SimDisk, Survival};
+use cuesta_sched::{Priority, Rng, Sched};
 use cuesta_sim::{options, world};
+use std::sync::Arc;
 
 fn small() -> Options {
     options(3, Durability::Os)
@@ -123,4 +124,45 @@ fn a_scan_with_a_limit_reads_each_run_once_and_little_more_than_it_needs() {
             assert!(counts.read_bytes <= most_bytes, "{} bytes for {limit}", counts.read_bytes);
         });
     }
+}
+
+#[test]
+fn keyspaces_made_at_once_share_syncs() {
+    let sched = Sched::simulated(8);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let durable = sched.run(|| {
+        let db = Arc::new(Db::open_in(&small(), world(&sched, &disk)).unwrap());
+        disk.reset_counts();
+        let make = |thread: u64| {
+            let db = db.clone();
+            let body = move || {
+                (0..5).for_each(|i| drop(db.create_keyspace(&format!("space{thread}-{i}")).unwrap()));
+                // The same name from everywhere: one gets it.
+                if let Err(error) = db.create_keyspace("shared") {
+                    assert_eq!(*error.kind(), ErrorKind::Exists);
+                }
+            };
+            sched.spawn("maker", Priority::Normal, body).unwrap()
+        };
+        let threads: Vec<_> = (0..8).map(make).collect();
+        assert!(threads.into_iter().all(|thread| thread.join()));
+        let syncs = disk.counts()[0].of(OpKind::Sync);
+        assert!(syncs < 41, "{syncs} syncs for 41 keyspaces");
+        disk.after_cut(Survival::None, &mut Rng::new(1))
+    });
+    let sched = Sched::simulated(9);
+    let disk = durable.on(&sched);
+    sched.run(|| {
+        let db = Db::open_in(&small(), world(&sched, &disk)).unwrap();
+        assert_eq!(db.keyspaces().unwrap().len(), 41);
+        for name in db.keyspaces().unwrap() {
+            let keyspace = db.keyspace(&name).unwrap().unwrap();
+            keyspace.put(b"own", name.as_bytes()).unwrap();
+        }
+        // No two share an id: each holds its own name.
+        for name in db.keyspaces().unwrap() {
+            assert_eq!(db.keyspace(&name).unwrap().unwrap().get(b"own").unwrap().unwrap(), name.as_bytes());
+        }
+        assert_eq!(db.scan(Range::all()).unwrap().count(), 0);
+    });
 }

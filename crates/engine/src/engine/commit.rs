@@ -1,7 +1,7 @@
 //! The one way in which what exists changes: an edit becomes durable in the manifest, then visible.
 
 use super::{Current, Engine};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{FileId, FileKind};
 use crate::tier::Tier;
 use crate::version::Edit;
@@ -38,39 +38,13 @@ impl Engine {
         self.commit_as(&mut self.root.take(), edit, change)
     }
 
-    /// Makes a keyspace; its id.
-    ///
-    /// The log is synced first, here and for a drop: the manifest's edit is durable at once, and it must not outlive
-    /// writes that were acknowledged before it, or a power cut would leave a state that never was.
-    pub(crate) fn create_keyspace(&self, name: &str) -> Result<u32> {
-        self.sync_log()?;
-        // With the root in hand, nobody else can take the name or the id meanwhile.
-        let mut root = self.root.take();
-        let id = {
-            let catalog = self.catalog.lock();
-            if catalog.keyspaces.contains_key(name) {
-                return Err(Error::new(ErrorKind::Exists, format!("there is a keyspace {name:?} already")));
-            }
-            catalog.next_keyspace
-        };
-        let next = id.checked_add(1).ok_or_else(|| Error::internal("keyspace ids are used up"))?;
-        let edit =
-            Edit { created: vec![(id, name.to_owned())], next_keyspace: Some(next), ..Edit::default() };
-        self.commit_as(&mut root, edit, |_| {})?;
-        Ok(id)
-    }
-
-    /// Drops a keyspace.
-    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.sync_log()?;
-        let mut root = self.root.take();
-        let state = self.catalog.lock().keyspaces.get(name).cloned();
-        let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));
-        let dropped = vec![state.ok_or_else(missing)?.id.0];
-        self.commit_as(&mut root, Edit { dropped, ..Edit::default() }, |_| {})
-    }
-
-    fn commit_as(&self, root: &mut Root, mut edit: Edit, change: impl FnOnce(&mut Current)) -> Result<()> {
+    /// As [`Engine::commit`], with the root in hand.
+    pub(super) fn commit_as(
+        &self,
+        root: &mut Root,
+        mut edit: Edit,
+        change: impl FnOnce(&mut Current),
+    ) -> Result<()> {
         self.check_writable()?;
         {
             let catalog = self.catalog.lock();

@@ -10,7 +10,8 @@
 //! | `root`: manifest and superblock | whoever has its turn | – |
 //! | `catalog` | whoever has the root's turn, after the manifest has the edit | short lock |
 //!
-//! Lock order: `background` → `catalog` → `snapshots`; `queue` is taken alone. No lock is held across I/O.
+//! Lock order: `background` → `catalog` → `snapshots`; `queue` and `creations` are taken alone. Who needs both the root's
+//! turn and the lead takes the root first. No lock is held across I/O.
 //!
 //! A reader loads `current` first and `visible` second. Whatever compaction had dropped by then was shadowed by a
 //! version at or below a `visible` of before, so the reader's number finds everything it should; and what is newer
@@ -19,6 +20,7 @@
 pub(crate) mod background;
 pub(crate) mod commit;
 pub(crate) mod iterate;
+pub(crate) mod keyspaces;
 pub(crate) mod open;
 pub(crate) mod read;
 pub(crate) mod snapshots;
@@ -37,6 +39,7 @@ use arc_swap::ArcSwap;
 use background::Background;
 use commit::Root;
 use cuesta_sched::{Mutex, Sched};
+use keyspaces::Creations;
 use snapshots::Snapshots;
 use stats::Operations;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,6 +84,7 @@ pub(crate) struct Engine {
     pub(crate) visible: AtomicU64,
     pub(crate) catalog: Mutex<Catalog>,
     pub(crate) root: Turn<Root>,
+    pub(crate) creations: Creations,
     pub(crate) queue: WriteQueue,
     pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) background: Background,

@@ -17,6 +17,7 @@
 
 use super::background::Background;
 use super::commit::Root;
+use super::keyspaces::Creations;
 use super::snapshots::Snapshots;
 use super::stats::{Operations, restore_counters};
 use super::turn::Turn;
@@ -413,6 +414,7 @@ impl Found {
         let engine = Arc::new(Engine {
             queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted), last_seq),
             root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
+            creations: Creations::new(&sched),
             store: superblock.store,
             tiers: self.tiers,
             tables: self.tables,
