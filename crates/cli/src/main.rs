@@ -13,6 +13,7 @@ mod store;
 
 use clap::{Parser, Subcommand};
 use failure::Outcome;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 
 /// A persistent key-value store for machines with a small fast tier and a big cheap one.
@@ -60,7 +61,17 @@ enum Command {
     Bench(commands::bench::Args),
 }
 
+/// A store keeps two files open for each of its tables, and the usual limit of 1,024 would be met at some 15 GiB. Where
+/// the system does not let us have more, the store's own error says which file it could not open.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
+    }
+}
+
 fn main() -> ExitCode {
+    raise_open_files();
     let outcome = match Cli::parse().command {
         Command::Load(args) => commands::load::run(&args),
         Command::Put(args) => commands::put::run(&args),

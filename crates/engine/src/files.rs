@@ -4,13 +4,13 @@
 use crate::engine::open::{self, World};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{BadHeader, FORMAT_VERSION, HEADER_BYTES, decode_header};
-use crate::format::record::RecordKind;
+use crate::format::record::{RecordHeader, RecordKind};
 use crate::format::window::Window;
 use crate::format::{FileId, FileKind, Place, Position};
-use crate::key::Seq;
+use crate::key::{Entry, Seq};
 use crate::log::{BatchEntries, Chain, RecordReader, Step, replay};
 use crate::options::{Create, Options, TierOptions};
-use crate::table::{describe_meta, verify as verify_table};
+use crate::table::{Table, describe_meta, verify as verify_table, walk as walk_table};
 use crate::tier::open_directory;
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
@@ -177,7 +177,7 @@ fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
         floor: superblock.log_end,
         last_seq: Seq(0),
     };
-    let mut apply = |header: &crate::format::record::RecordHeader, payload: &[u8]| {
+    let mut apply = |_: RecordKind, header: &RecordHeader, payload: &[u8]| {
         let mut entries = BatchEntries::new(payload, header.first_seq);
         let mut seen = 0;
         let corrupt =
@@ -204,11 +204,29 @@ fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
     Ok(())
 }
 
-/// Prints one file of a store in words.
+/// Prints one file of a store in words. A table's data part is read by what its meta part says: the file `meta`, or
+/// else the one of that name beside it.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Unsupported` for a newer format, `Corrupt` for a damaged or foreign file.
-pub fn inspect(path: &Path, out: &mut dyn Write) -> Result<()> {
+pub fn inspect(path: &Path, meta: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    let device = open_file(path)?;
+    let meta = |file: FileId| {
+        let beside = path.with_file_name(file.to_string());
+        open_file(meta.unwrap_or(&beside)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let message =
+                    format!("a data part is read by way of its meta part, and {error}; say where it is");
+                Error::new(ErrorKind::NotFound, message)
+            }
+            _ => error,
+        })
+    };
+    inspect_device(&path.display().to_string(), device, &meta, out)
+}
+
+/// Opens one file, wherever it is.
+fn open_file(path: &Path) -> Result<Arc<dyn Device>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(Error::invalid(format!("{} names no file", path.display())));
     };
@@ -219,12 +237,17 @@ pub fn inspect(path: &Path, out: &mut dyn Write) -> Result<()> {
         }
         _ => Error::io(format!("open {}", path.display()), source),
     };
-    let directory = FileDirectory::open_existing(parent).map_err(fail)?;
-    let device = directory.open(name, Access::Buffered).map_err(fail)?;
-    inspect_device(&path.display().to_string(), device, out)
+    FileDirectory::open_existing(parent)
+        .and_then(|directory| directory.open(name, Access::Buffered))
+        .map_err(fail)
 }
 
-fn inspect_device(name: &str, device: Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
+fn inspect_device(
+    name: &str,
+    device: Arc<dyn Device>,
+    open_meta: &dyn Fn(FileId) -> Result<Arc<dyn Device>>,
+    out: &mut dyn Write,
+) -> Result<()> {
     let mut window = Window::new(device.clone(), FileId::new(FileKind::Superblock, 0))?;
     let len = window.len();
     let head = window.at(0, HEADER_BYTES)?;
@@ -249,13 +272,12 @@ fn inspect_device(name: &str, device: Arc<dyn Device>, out: &mut dyn Write) -> R
             describe_records(RecordReader::open(store, file, device)?, file, out)
         }
         FileKind::Meta => describe_meta(Place { store, file, offset: 0 }, device, out),
-        FileKind::Data => say(
-            out,
-            format_args!(
-                "blocks of entries; their places are in the meta part of the same number, see {}\n",
-                FileId::new(FileKind::Meta, file.number)
-            ),
-        ),
+        FileKind::Data => {
+            let meta = open_meta(FileId::new(FileKind::Meta, file.number))?;
+            let describe =
+                &mut |entry: Entry<'_>| say(out, format_args!("{}\n", short(&format!("{entry:?}"))));
+            walk_table(&Table::open(store, file.number, device, meta)?, describe)
+        }
         FileKind::Superblock => Err(Error::corrupt(name, 0, "a superblock with a file header")),
     }
 }
@@ -279,8 +301,9 @@ fn describe_records(mut reader: RecordReader, file: FileId, out: &mut dyn Write)
         let durable = header.durable;
         let bytes = header.stored_bytes();
         let payload = reader.payload()?;
-        match header.kind {
-            RecordKind::Batch => {
+        match header.known_kind(file)? {
+            None => say(out, format_args!("{at}: a record of a newer version, {bytes} bytes\n"))?,
+            Some(RecordKind::Batch) => {
                 let (first, n) = (header.first_seq, header.entries);
                 say(
                     out,
@@ -298,8 +321,8 @@ fn describe_records(mut reader: RecordReader, file: FileId, out: &mut dyn Write)
                     }
                 }
             }
-            RecordKind::Seal => say(out, format_args!("{at}: seal, the log goes on in {payload:?}\n"))?,
-            RecordKind::Edit => {
+            Some(RecordKind::Seal) => say(out, format_args!("{at}: seal, the log goes on in {payload:?}\n"))?,
+            Some(RecordKind::Edit) => {
                 let edit = Edit::decode(payload, &file.to_string(), at)?;
                 say(out, format_args!("{at}: edit, {bytes} bytes: {edit}\n"))?;
             }

@@ -7,6 +7,7 @@
     reason = "in a test they are the assertion and the report"
 )]
 
+use cuesta::{Db, Options, TierOptions};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -116,6 +117,25 @@ fn every_file_is_described() {
         let told = shell.ok(&["inspect", &format!("cuesta-data/fast/{file}")]);
         assert!(told.contains(words), "{file}: {told}");
     }
+    let tiers = ["fast", "capacity"].map(|name| shell.path().join("cuesta-data").join(name));
+    let tiers = (TierOptions::fast(&tiers[0], 1 << 30), TierOptions::capacity(&tiers[1], 1 << 30));
+    let db = Db::open(&Options::tiered(tiers.0, tiers.1)).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let find = |kind: &str| {
+        let listed = std::fs::read_dir(shell.path().join("cuesta-data/fast")).unwrap();
+        let names = listed.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.into_iter().find(|name| name.starts_with(kind)).unwrap()
+    };
+    let (data, meta) = (find("data-"), find("meta-"));
+    assert!(shell.ok(&["inspect", &format!("cuesta-data/fast/{meta}")]).contains("partition 0"));
+    let told = shell.ok(&["inspect", &format!("cuesta-data/fast/{data}")]);
+    assert!(told.contains("bash #") && told.contains("Put"), "{told}");
+    std::fs::rename(shell.path().join("cuesta-data/fast").join(&meta), shell.path().join("elsewhere"))
+        .unwrap();
+    let (code, told) = shell.fails(&["inspect", &format!("cuesta-data/fast/{data}")]);
+    assert!(code == 1 && told.contains("say where it is"), "{told}");
+    shell.ok(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "elsewhere"]);
     shell.write("note", "not a store's file, but long enough to be one: 0123456789 0123456789");
     assert_eq!(shell.fails(&["inspect", "note"]).0, 3);
     assert_eq!(shell.fails(&["inspect", "absent"]).0, 1);

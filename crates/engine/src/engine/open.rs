@@ -451,9 +451,9 @@ impl Found {
         let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
         let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
         self.catalog.next_file = self.catalog.next_file.max(next);
-        let log = replay(chain, &open, &mut |header, payload| {
-            if header.kind != RecordKind::Batch {
-                let found = format!("a {:?} record in a log", header.kind);
+        let log = replay(chain, &open, &mut |kind, header, payload| {
+            if kind != RecordKind::Batch {
+                let found = format!("a {kind:?} record in a log");
                 return Err(Error::corrupt("log", header.durable.offset, found));
             }
             apply_payload(&mut writer, payload, header.first_seq)?;

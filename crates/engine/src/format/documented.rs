@@ -2,7 +2,7 @@
 //! pages' layouts must place fields where the encoders do.
 
 use super::file::{FORMAT_VERSION, HEADER_BYTES, encode_header};
-use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordKind, encode_record};
+use super::record::{RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordKind, SKIPPABLE_KIND, encode_record};
 use super::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::{Kind, Seq};
 use crate::table::documented as table;
@@ -48,6 +48,7 @@ fn kinds_are_as_documented() {
     assert_eq!([FileKind::Superblock as u8, FileKind::Manifest as u8, FileKind::Log as u8], [1, 2, 3]);
     assert_eq!([FileKind::Data as u8, FileKind::Meta as u8], [4, 5]);
     assert!(page("record.md").contains("kind: batch 1, seal 2, edit 3"));
+    assert!(page("record.md").contains(&format!("`SKIPPABLE_KIND` = {SKIPPABLE_KIND}")));
     assert_eq!([RecordKind::Batch as u8, RecordKind::Seal as u8, RecordKind::Edit as u8], [1, 2, 3]);
 }
 

@@ -7,6 +7,8 @@
 
 use super::checksum::Place;
 use super::coding::{Decode, Malformed, Reader};
+use super::file::FileId;
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::Seq;
 
 /// Bytes of a record's header.
@@ -15,6 +17,9 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 48;
 pub(crate) const RECORD_ALIGNMENT: usize = 8;
 /// Longest payload: a batch of a store with the largest memory number, with room to spare.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 3 << 30;
+
+/// Records whose kind has this bit may be passed over by a version that does not know the kind; others may not.
+pub(crate) const SKIPPABLE_KIND: u8 = 0x80;
 
 /// What a record's payload is. The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +49,9 @@ pub(crate) struct Position {
 /// A record's header, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    pub(crate) kind: RecordKind,
+    /// `None` for a kind of a newer version, see [`RecordHeader::known_kind`].
+    kind: Option<RecordKind>,
+    kind_number: u8,
     /// Number of the first entry; 0 where the kind has no entries.
     pub(crate) first_seq: Seq,
     pub(crate) entries: u32,
@@ -58,6 +65,20 @@ impl RecordHeader {
     /// Bytes from the start of this record to the start of the next.
     pub(crate) fn stored_bytes(&self) -> usize {
         stored_bytes(self.payload_bytes)
+    }
+
+    /// What the payload is; `None` when the record may be passed over.
+    ///
+    /// # Errors
+    /// `Unsupported` for a kind that a newer version wrote and that must be understood.
+    pub(crate) fn known_kind(&self, file: FileId) -> Result<Option<RecordKind>> {
+        match self.kind {
+            None if self.kind_number & SKIPPABLE_KIND == 0 => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{file} has a record of kind {}, of a newer version of this store", self.kind_number),
+            )),
+            kind => Ok(kind),
+        }
     }
 
     /// Whether `payload` is what was written under this header at `place`.
@@ -120,9 +141,10 @@ pub(crate) fn decode_record_header(bytes: &[u8], place: Place) -> Decode<RecordH
         )));
     };
     // Cheap refusals first: a reader that looks for headers beyond damage comes here once for every 8 bytes.
-    let Some(kind) = RecordKind::from_stored(header[40]) else {
-        return Err(Malformed(format!("record kind {} is not known", header[40])));
-    };
+    let kind_number = header[40];
+    if kind_number == 0 {
+        return Err(Malformed::new("no record"));
+    }
     if header[41..].iter().any(|byte| *byte != 0) {
         return Err(Malformed::new("reserved bytes of a record's header are not zero"));
     }
@@ -137,7 +159,8 @@ pub(crate) fn decode_record_header(bytes: &[u8], place: Place) -> Decode<RecordH
     if payload_bytes > PAYLOAD_BYTES_MAX {
         return Err(Malformed(format!("a payload of {payload_bytes} bytes is past the limit")));
     }
-    Ok(RecordHeader { kind, first_seq, entries, payload_bytes, durable, payload_sum })
+    let kind = RecordKind::from_stored(kind_number);
+    Ok(RecordHeader { kind, kind_number, first_seq, entries, payload_bytes, durable, payload_sum })
 }
 
 #[cfg(test)]
@@ -159,7 +182,7 @@ mod tests {
         let record = sample();
         assert_eq!(record.len(), 56);
         let header = decode_record_header(&record, place()).unwrap();
-        assert_eq!((header.kind, header.first_seq, header.entries), (RecordKind::Batch, Seq(10), 2));
+        assert_eq!((header.kind, header.first_seq, header.entries), (Some(RecordKind::Batch), Seq(10), 2));
         assert_eq!((header.payload_bytes, header.stored_bytes()), (5, 56));
         assert!(header.covers(place(), b"hello"));
         assert!(!header.covers(place(), b"hellp"));
@@ -175,6 +198,21 @@ mod tests {
             let intact =
                 header.is_ok_and(|header| header.covers(place(), &damaged[RECORD_HEADER_BYTES..][..5]));
             assert!(!intact, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_kind_of_a_newer_version_is_refused_unless_it_may_be_passed_over() {
+        for (kind, refused) in [(0x7f, true), (0xff, false)] {
+            let mut record = sample();
+            record[40] = kind;
+            let sum = place().checksum(&[&record[4..RECORD_HEADER_BYTES]]);
+            record[..4].copy_from_slice(&sum.to_le_bytes());
+            let known = decode_record_header(&record, place()).unwrap().known_kind(place().file);
+            match refused {
+                true => assert_eq!(*known.unwrap_err().kind(), ErrorKind::Unsupported),
+                false => assert_eq!(known.unwrap(), None),
+            }
         }
     }
 

@@ -147,6 +147,9 @@ pub(crate) struct Chain<'a> {
     pub(crate) last_seq: Seq,
 }
 
+/// Takes a record: its kind, its header, its payload.
+pub(crate) type Apply<'a> = &'a mut dyn FnMut(RecordKind, &RecordHeader, &[u8]) -> Result<()>;
+
 /// Hands each record of a chain to `apply`, in order, and finds where it ends.
 ///
 /// # Errors
@@ -154,7 +157,7 @@ pub(crate) struct Chain<'a> {
 pub(crate) fn replay(
     chain: Chain<'_>,
     open: &dyn Fn(FileId) -> Result<Arc<dyn Device>>,
-    apply: &mut dyn FnMut(&RecordHeader, &[u8]) -> Result<()>,
+    apply: Apply<'_>,
 ) -> Result<Replayed> {
     let mut number = chain.first;
     let mut replayed = Replayed {
@@ -175,23 +178,26 @@ pub(crate) fn replay(
                 Step::Record(header) => header,
                 Step::Bad(why) => break Some(why),
             };
-            if header.kind == RecordKind::Batch && header.first_seq <= replayed.last_seq {
+            let kind = header.known_kind(file)?;
+            if kind == Some(RecordKind::Batch) && header.first_seq <= replayed.last_seq {
                 // What a failed append left behind; its numbers were given out again.
                 reader.place = before;
                 break Some(format!("record {:?} is older than what it follows", header.first_seq));
             }
             replayed.bytes += header.stored_bytes() as u64;
             replayed.end = reader.position();
-            if header.kind == RecordKind::Seal {
+            if kind == Some(RecordKind::Seal) {
                 number = sealed_successor(&file, reader.payload()?, before.offset)?;
                 // The chain ends in the next file from here on, even if that has no record yet.
                 replayed.end = Position { file: number, offset: HEADER_BYTES as u64 };
                 break None;
             }
-            if header.kind == RecordKind::Batch && header.entries > 0 {
+            if kind == Some(RecordKind::Batch) && header.entries > 0 {
                 replayed.last_seq = Seq(header.first_seq.0 + u64::from(header.entries) - 1);
             }
-            apply(&header, reader.payload()?)?;
+            if let Some(kind) = kind {
+                apply(kind, &header, reader.payload()?)?;
+            }
         };
         if let Some(why) = bad {
             let beyond = highest_beyond(&chain, &mut reader, number, open)?;

@@ -24,7 +24,7 @@ pub use compression::Compression;
 pub(crate) use cache::{BlockCache, BlockSlice, Fill};
 pub(crate) use cursor::{ReadAhead, TableCursor};
 pub(crate) use properties::Properties;
-pub(crate) use verify::{describe_meta, verify};
+pub(crate) use verify::{describe_meta, verify, walk};
 pub(crate) use writer::{TableWriter, WriterOptions};
 
 use crate::error::{Error, Result};

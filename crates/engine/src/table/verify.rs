@@ -1,4 +1,4 @@
-//! Reads every byte of a table's two files and checks that they tell one story; describes a meta part in words.
+//! Reads every byte of a table's two files and checks that they tell one story; shows what is in them.
 
 use super::block::BlockCursor;
 use super::cache::BlockCache;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header};
 use crate::format::window::Window;
 use crate::format::{Decode, Malformed, Place};
-use crate::key::{Trailer, compare};
+use crate::key::{Entry, Target, Trailer, compare};
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
 
@@ -180,6 +180,26 @@ impl Story {
             }
         }
     }
+}
+
+/// Hands every entry of a table to `each`, in order.
+pub(crate) fn walk(table: &Table, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+    let cache = BlockCache::new(1 << 20, 0);
+    for partition in 0..table.top.len() {
+        let (block, index) = table.index(&cache, partition, super::Fill::No)?;
+        for i in 0..index.len() {
+            let handle = index.handle(&block, i, 0);
+            let malformed = |malformed| table.data.corrupt(handle.offset, malformed);
+            let data = table.block(&cache, handle, Role::Data, super::Fill::No)?;
+            let mut cursor = BlockCursor::new(data).map_err(malformed)?;
+            cursor.go(Target::First).map_err(malformed)?;
+            while let Some(entry) = cursor.entry() {
+                each(entry)?;
+                cursor.next().map_err(malformed)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A meta part in words, from its file alone.

@@ -77,7 +77,7 @@ impl Manifest {
             floor,
             last_seq: Seq(0),
         };
-        replay(chain, open, &mut |header, payload| match header.kind {
+        replay(chain, open, &mut |kind, header, payload| match kind {
             RecordKind::Edit => apply(Edit::decode(payload, &name, header.durable.offset)?),
             other => {
                 Err(Error::corrupt(&name, header.durable.offset, format!("a {other:?} record in a manifest")))
