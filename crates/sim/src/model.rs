@@ -40,6 +40,12 @@ impl Model {
         self.states.push(next);
     }
 
+    /// Takes the last step back: it was refused, so it has no effect, now or later.
+    pub fn refused(&mut self) {
+        debug_assert!(self.durable + 1 < self.states.len());
+        self.states.pop();
+    }
+
     /// Everything so far is durable.
     pub fn synced(&mut self) {
         self.durable = self.states.len() - 1;

@@ -2,8 +2,8 @@
 
 use crate::model::Model;
 use crate::run::{contents, options, world};
-use cuesta::{Batch, Db, Durability, Options};
-use cuesta_device::sim::{Keep, SimConfig, SimDisk, Survival};
+use cuesta::{Batch, Db, Durability, ErrorKind, Options};
+use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
 
 /// A script: acts on a store and tells the model.
@@ -22,23 +22,78 @@ impl std::fmt::Debug for Scenario {
     }
 }
 
-/// What a script acts with. Every action is told to the model first; errors are ignored, since a cut may cause them,
-/// but nothing counts as acknowledged after one.
+/// What a script acts with. Every action is told to the model first. Errors are ignored, since a cut may cause them,
+/// but nothing counts as acknowledged after one, and what was refused must have no effect.
 #[derive(Debug)]
 pub struct Actor<'a> {
     sched: &'a Sched,
-    disk: &'a SimDisk,
+    disk: SimDisk,
     options: Options,
     model: &'a mut Model,
     db: Option<Db>,
+    /// After how many further operations, counted from `counted_from`, power is cut.
+    cut: Option<u64>,
+    counted_from: u64,
+    /// The first thing that was wrong.
+    violation: Option<String>,
 }
 
 impl Actor<'_> {
-    /// Opens the store, if it is not.
+    /// Opens the store, if it is not, and looks at what it holds.
     pub fn open(&mut self) {
-        if self.db.is_none() {
-            self.db = Db::open_in(&self.options, world(self.sched, self.disk)).ok();
+        if self.db.is_some() {
+            return;
         }
+        let opened = Db::open_in(&self.options, world(self.sched, &self.disk));
+        let found = opened.as_ref().map_err(Clone::clone).and_then(contents);
+        let checked = match found {
+            Ok(found) => self.model.rebase(found),
+            // A fault or a cut may be the reason; what there is will be seen by the next open.
+            Err(error) if self.disk.is_cut() || self.disk.faults_struck() > 0 => {
+                drop(error);
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        self.violation = self.violation.take().or(checked.err());
+        self.db = opened.ok();
+    }
+
+    /// What became of a step that the model was told of.
+    fn settle_step<T>(&mut self, done: cuesta::Result<T>, durable: bool) {
+        match done {
+            Ok(_) if durable => self.model.synced(),
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Full) => {
+                self.model.refused()
+            }
+            _ => {}
+        }
+    }
+
+    /// The process dies; what the kernel has lives on.
+    pub fn kill(&mut self) {
+        if self.disk.is_cut() {
+            return;
+        }
+        let next = self.disk.kill().on(self.sched);
+        if let Some(cut) = self.cut {
+            let left = cut.saturating_sub(self.disk.ops() - self.counted_from);
+            self.arm(&next, left);
+        }
+        // What is left of the old store ends on the old disk, which nobody looks at any more.
+        self.disk = next;
+        drop(self.db.take());
+    }
+
+    fn arm(&mut self, disk: &SimDisk, cut: u64) {
+        (self.cut, self.counted_from) = (Some(cut), disk.ops());
+        disk.cut_at(disk.ops() + cut);
+    }
+
+    /// A sync of a file whose name contains `name` fails once, from now on.
+    pub fn fail_next_sync(&mut self, name: &str, mode: SyncFailure) {
+        let fault = Fault::new(Effect::SyncFails(mode)).on(OpKind::Sync).named(name).nth(1);
+        self.disk.set_faults(vec![fault]);
     }
 
     /// Closes it cleanly.
@@ -69,9 +124,8 @@ impl Actor<'_> {
                 }
             }
         });
-        if db.write_with(batch, durability).is_ok() && durability == Durability::Sync {
-            self.model.synced();
-        }
+        let done = db.write_with(batch, durability);
+        self.settle_step(done, durability == Durability::Sync);
     }
 
     /// `n` puts of `bytes` bytes under `Os`.
@@ -113,9 +167,7 @@ impl Actor<'_> {
                 db.drop_keyspace(name)
             }
         };
-        if done.is_ok() {
-            self.model.synced();
-        }
+        self.settle_step(done, true);
     }
 }
 
@@ -234,6 +286,63 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "kill, reopen, sync",
+        before: |a| {
+            a.open();
+            a.write(&[("synced", V)], Durability::Sync);
+        },
+        during: |a| {
+            a.write(&[("a", V)], Durability::Os);
+            a.kill();
+            a.open();
+            a.write(&[("b", V)], Durability::Sync);
+            a.keyspace("new", true);
+            a.kill();
+            a.open();
+            a.write(&[("c", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "failed sync of the log that kept the new bytes, reopen",
+        before: |a| a.open(),
+        during: |a| fail_sync_and_reopen(a, "log", SyncFailure::CleanNew),
+    },
+    Scenario {
+        name: "failed sync of the log that went back to the old bytes, reopen",
+        before: |a| a.open(),
+        during: |a| fail_sync_and_reopen(a, "log", SyncFailure::CleanOld),
+    },
+    Scenario {
+        name: "failed sync of the manifest that kept the new bytes, reopen",
+        before: |a| a.open(),
+        during: |a| fail_sync_and_reopen(a, "manifest", SyncFailure::CleanNew),
+    },
+    Scenario {
+        name: "failed sync of the manifest that went back to the old bytes, reopen",
+        before: |a| a.open(),
+        during: |a| fail_sync_and_reopen(a, "manifest", SyncFailure::CleanOld),
+    },
+    Scenario {
+        name: "failed sync of a table, reopen",
+        before: |a| a.open(),
+        during: |a| fail_sync_and_reopen(a, "data", SyncFailure::CleanNew),
+    },
+    Scenario {
+        name: "failed sync of the superblock, reopen",
+        before: |a| {
+            a.open();
+            a.write(&[("a", V)], Durability::Sync);
+            a.close();
+        },
+        during: |a| {
+            a.fail_next_sync("CUESTA", SyncFailure::CleanNew);
+            a.open();
+            a.kill();
+            a.open();
+            a.write(&[("b", V)], Durability::Sync);
+        },
+    },
+    Scenario {
         name: "unlogged writes",
         before: |a| a.open(),
         during: |a| {
@@ -243,6 +352,22 @@ pub const ALL: &[Scenario] = &[
         },
     },
 ];
+
+/// A sync fails, the store closes for writes, the process ends, and the next one goes on.
+fn fail_sync_and_reopen(a: &mut Actor<'_>, name: &str, mode: SyncFailure) {
+    a.write(&[("a", V)], Durability::Sync);
+    a.write(&[("b", V)], Durability::Os);
+    a.fail_next_sync(name, mode);
+    a.sync();
+    a.keyspace("maybe", true);
+    a.flush();
+    a.write(&[("c", V)], Durability::Sync);
+    a.kill();
+    a.open();
+    a.write(&[("d", V)], Durability::Sync);
+    a.keyspace("after", true);
+    a.write(&[("e", V)], Durability::Sync);
+}
 
 /// Long names fill the manifest with few edits.
 fn long_name(i: u32) -> String {
@@ -281,7 +406,8 @@ pub fn cut_everywhere(scenario: &Scenario, second_cut_one_in: u64) -> Result<Cov
     let mut covered = Covered::default();
     let mut rng = Rng::new(7);
     for point in 0.. {
-        let (disk, model, reached) = play(scenario, Some(point));
+        let told = |what| format!("{}, cut at operation {point}: {what}", scenario.name);
+        let Played { disk, model, reached } = play(scenario, Some(point)).map_err(told)?;
         if !reached {
             return Ok(covered);
         }
@@ -299,27 +425,52 @@ pub fn cut_everywhere(scenario: &Scenario, second_cut_one_in: u64) -> Result<Cov
     Ok(covered)
 }
 
-/// Plays a scenario, with a cut at operation `cut` of its second part: the disk, the model, whether the cut was
-/// reached.
-pub fn play(scenario: &Scenario, cut: Option<u64>) -> (SimDisk, Model, bool) {
+/// What a played scenario leaves.
+#[derive(Debug)]
+pub struct Played {
+    /// The disk, its power off if the cut was reached.
+    pub disk: SimDisk,
+    /// What it may hold.
+    pub model: Model,
+    /// Whether the cut was reached.
+    pub reached: bool,
+}
+
+/// Plays a scenario, with a cut at operation `cut` of its second part.
+///
+/// # Errors
+/// What was wrong before the cut.
+pub fn play(scenario: &Scenario, cut: Option<u64>) -> Result<Played, String> {
     let sched = Sched::simulated(11);
-    let disk = SimDisk::new(&sched, 2, SimConfig::default());
     let mut model = Model::default();
-    sched.run(|| {
+    let (disk, violation) = sched.run(|| {
         let options = options(3, Durability::Os);
-        let mut actor = Actor { sched: &sched, disk: &disk, options, model: &mut model, db: None };
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        let mut actor = Actor {
+            sched: &sched,
+            disk,
+            options,
+            model: &mut model,
+            db: None,
+            cut: None,
+            counted_from: 0,
+            violation: None,
+        };
         (scenario.before)(&mut actor);
         if let Some(cut) = cut {
-            disk.cut_at(disk.ops() + cut);
+            actor.arm(&actor.disk.clone(), cut);
         }
         (scenario.during)(&mut actor);
-        if !disk.is_cut() {
+        if !actor.disk.is_cut() {
             actor.close();
         }
         drop(actor.db.take());
+        (actor.disk, actor.violation)
     });
-    let reached = disk.is_cut();
-    (disk, model, reached)
+    match violation {
+        Some(what) => Err(what),
+        None => Ok(Played { reached: disk.is_cut(), disk, model }),
+    }
 }
 
 /// Opens an image, cut again on the way in if asked, and checks that it holds a state that the model allows, and

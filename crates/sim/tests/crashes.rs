@@ -54,8 +54,14 @@ fn one_seed_is_one_run() {
 fn the_scenario_of_the_manifest_rolls_it_over() {
     let scenario = scenarios::ALL.iter().find(|scenario| scenario.name == "manifest roll-over").unwrap();
     let manifests = |cut| -> Vec<_> {
-        let (disk, _, _) = scenarios::play(scenario, cut);
-        disk.files(0).into_iter().map(|file| file.name).filter(|name| name.starts_with("manifest")).collect()
+        let played = scenarios::play(scenario, cut).unwrap();
+        played
+            .disk
+            .files(0)
+            .into_iter()
+            .map(|file| file.name)
+            .filter(|name| name.starts_with("manifest"))
+            .collect()
     };
     assert_eq!(manifests(Some(1)), ["manifest-00000001"]);
     assert_ne!(manifests(None), ["manifest-00000001"]);

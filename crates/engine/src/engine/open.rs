@@ -8,8 +8,10 @@
 //! 3. read the manifest; check that every file it names is there, and whole in length;
 //! 4. replay the log;
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
-//! 6. make names and the replayed log durable, or, if its end was torn, turn what was replayed into tables and name a new log
-//!    in the same edit, which makes the cut final;
+//! 6. make all names durable. After a clean close, go on in the manifest and log that are there. After anything else
+//!    begin both anew: what was replayed is turned into tables, which one edit of the new manifest names with a new
+//!    log. That makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since
+//!    what is read of it now may be the kernel's and never reach the medium, whatever a further sync says;
 //! 7. remove files that the manifest does not name.
 //!
 //! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
@@ -25,7 +27,7 @@ use super::write::{Lead, WriteQueue, apply_payload};
 use super::{Current, Engine};
 use crate::compaction::{OutputOptions, Retain, write_tables};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::file::SUPERBLOCK_NAME;
+use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
 use crate::format::record::RecordKind;
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
@@ -56,7 +58,7 @@ pub struct World {
 /// Held as long as the store is open, one for each tier.
 pub(crate) type Locks = Vec<Box<dyn Lock>>;
 
-/// Largest share of a memtable's limit that a log may have grown to and still be kept at open.
+/// Largest share of a memtable's limit that a log may have grown to and still be gone on with after a clean close.
 const KEEP_LOG_SHARE: u64 = 2;
 
 /// A store whose files have been found and read, before anything is written.
@@ -262,8 +264,11 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
     let wrap = |device| tiers.metered(device, 0, Cause::Manifest);
     let snapshot = Edit { log_start: Some(log), next_file: Some(log + 1), ..Catalog::default().snapshot() };
     NextLog::prepare(fast.directory.as_ref(), &wrap, store, log, None)?;
-    Manifest::begin(fast.directory.as_ref(), &wrap, store, manifest, &snapshot)?;
-    let superblock = Superblock { manifest, ..Superblock::new(store, 0, count) };
+    let begun = Manifest::begin(fast.directory.as_ref(), &wrap, store, manifest, &snapshot)?;
+    // Both are whole and durable, as after a clean close.
+    let log_end = Position { file: log, offset: HEADER_BYTES as u64 };
+    let superblock =
+        Superblock { manifest, manifest_end: begun.end(), log_end, ..Superblock::new(store, 0, count) };
     superblock.write(fast.directory.as_ref())
 }
 
@@ -389,10 +394,12 @@ impl Found {
         let mut recovered = self.replay(&options)?;
         // Names that were found here may be a killed process's, seen by us and not yet durable.
         self.tiers.all.iter().try_for_each(Tier::sync_names)?;
+        let was_closed = self.superblocks[0].log_end != Position::default();
         let mut superblock = self.raise_epoch()?;
-        let mut manifest = self.resume_manifest(&mut superblock)?;
+        let mut manifest = self.resume_manifest(&mut superblock, was_closed)?;
         let last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
-        let keep = recovered.tables.is_empty()
+        let keep = was_closed
+            && recovered.tables.is_empty()
             && recovered.log.resumable
             && recovered.writer.used_bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
         let log = match keep {
@@ -531,11 +538,11 @@ impl Found {
         Ok(open)
     }
 
-    /// Goes on in the manifest that was read, or, behind a torn end, in a new one.
-    fn resume_manifest(&mut self, superblock: &mut Superblock) -> Result<Manifest> {
+    /// Goes on in the manifest that was read, or, if the store was not closed cleanly, in a new one.
+    fn resume_manifest(&mut self, superblock: &mut Superblock, was_closed: bool) -> Result<Manifest> {
         let fast = self.tiers.fast();
         let store = superblock.store;
-        if self.manifest.resumable {
+        if was_closed && self.manifest.resumable {
             let file = FileId::new(FileKind::Manifest, self.manifest.end.file);
             let device = open_on_fast(&self.tiers, file, Cause::Manifest)?;
             return Manifest::resume(store, self.manifest.end, device);
@@ -551,7 +558,7 @@ impl Found {
         Ok(manifest)
     }
 
-    /// Goes on behind the last record; what was replayed becomes durable first.
+    /// Goes on behind the last record. It was durable when the store was closed; but this may be a copy of it.
     fn resume_log(&self, end: Position) -> Result<LogWriter> {
         let store = self.superblocks[0].store;
         for number in log_numbers(&self.listed[0]) {
