@@ -1,0 +1,172 @@
+//! What edits say and what opening a store does to its files, in order, as golden text. `UPDATE_EXPECT=1` rewrites it.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use cuesta::{Db, Durability, Options};
+use cuesta_device::sim::{SimConfig, SimDisk};
+use cuesta_sched::Sched;
+use cuesta_sim::world;
+use expect_test::{Expect, expect};
+
+fn options() -> Options {
+    cuesta_sim::options(3, Durability::Os)
+}
+
+/// Runs `body` on a store on `disk`, with a scheduler of its own.
+fn with_store(disk: &SimDisk, body: impl FnOnce(Db)) {
+    let sched = Sched::simulated(2);
+    let disk = disk.on(&sched);
+    sched.run(|| body(Db::open_in(&options(), world(&sched, &disk)).unwrap()));
+}
+
+fn new_disk() -> SimDisk {
+    SimDisk::new(&Sched::simulated(2), 2, SimConfig { trace_ops: 1000, ..SimConfig::default() })
+}
+
+/// The manifest in words.
+fn edits(disk: &SimDisk) -> String {
+    let name =
+        disk.files(0).into_iter().map(|file| file.name).find(|name| name.starts_with("manifest")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(&name), disk.read_file(0, &name)).unwrap();
+    let mut text = String::new();
+    cuesta::inspect(&dir.path().join(&name), None, &mut text).unwrap();
+    let lines = text.lines().skip(1).map(|line| line.split_once(": ").map_or(line, |(_, rest)| rest));
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// What an open of `disk` changes on it: operation, place, bytes and offset.
+fn opening(disk: &SimDisk, expected: &Expect) {
+    with_store(disk, |db| {
+        let changes = ["Write", "Sync", "SyncDirectory", "Create", "Remove", "Rename", "SetLen"];
+        let mut text = String::new();
+        for asked in disk.trace() {
+            // Without its number.
+            let words: Vec<&str> = asked.split_whitespace().skip(1).collect();
+            if changes.contains(&words[0]) {
+                text += &(words.join(" ") + "\n");
+            }
+        }
+        expected.assert_eq(&text);
+        drop(db);
+    });
+}
+
+#[test]
+fn every_change_is_one_edit() {
+    let disk = new_disk();
+    with_store(&disk, |db| {
+        for round in 0..4 {
+            for i in 0..8 {
+                db.put(format!("key{i}"), [round; 2000]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        db.wait_for_background().unwrap();
+        db.create_keyspace("a").unwrap();
+        db.create_keyspace("b").unwrap();
+        db.drop_keyspace("a").unwrap();
+        db.close().unwrap();
+    });
+    expect![[r#"
+        edit, 64 bytes: log starts at 2, next file 3, last number #0, next keyspace 1, counters (0 bytes)
+        edit, 216 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 3, next file 6, last number #8, counters (116 bytes)
+        edit, 216 bytes: remove table 4, add to level 7 (age 0) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 6, last number #8, counters (116 bytes)
+        edit, 216 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 6, next file 9, last number #16, counters (119 bytes)
+        edit, 224 bytes: remove table 7, remove table 4, add to level 7 (age 0) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 12, last number #24, counters (125 bytes)
+        edit, 224 bytes: add to level 0 (age 12) #11[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 9, next file 13, last number #24, counters (125 bytes)
+        edit, 224 bytes: add to level 0 (age 16) #14[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 13, next file 17, last number #32, counters (125 bytes)
+        edit, 224 bytes: remove table 11, remove table 10, add to level 7 (age 0) #15[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 17, last number #32, counters (125 bytes)
+        edit, 224 bytes: remove table 14, remove table 15, add to level 7 (age 0) #17[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 18, last number #32, counters (125 bytes)
+        edit, 64 bytes: create keyspace 1 "a", next file 18, last number #32, next keyspace 2
+        edit, 64 bytes: create keyspace 2 "b", next file 18, last number #32, next keyspace 3
+        edit, 64 bytes: drop keyspace 1, next file 18, last number #32
+        edit, 184 bytes: last number #32, counters (125 bytes)
+        end
+    "#]].assert_eq(&edits(&disk));
+}
+
+#[test]
+fn after_a_clean_close_an_open_goes_on_where_it_was() {
+    let disk = new_disk();
+    with_store(&disk, |db| {
+        db.put(b"a", b"1").unwrap();
+        db.close().unwrap();
+    });
+    opening(
+        &disk.kill(),
+        &expect![[r#"
+            SyncDirectory tier 0 0 at 0
+            SyncDirectory tier 1 0 at 0
+            Write tier 0 CUESTA 4096 at 0
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 4096
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 1 CUESTA 4096 at 0
+            Sync tier 1 CUESTA 0 at 0
+            Write tier 1 CUESTA 4096 at 4096
+            Sync tier 1 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 0
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 4096
+            Sync tier 0 CUESTA 0 at 0
+            Sync tier 0 manifest-00000001 0 at 0
+            Sync tier 0 log-00000002 0 at 0
+        "#]],
+    );
+}
+
+#[test]
+fn after_a_kill_an_open_begins_log_and_manifest_anew() {
+    let disk = new_disk();
+    let mut killed = None;
+    with_store(&disk, |db| {
+        db.put(b"a", b"1").unwrap();
+        killed = Some(disk.kill());
+        drop(db);
+    });
+    opening(
+        &killed.unwrap(),
+        &expect![[r#"
+            SyncDirectory tier 0 0 at 0
+            SyncDirectory tier 1 0 at 0
+            Write tier 0 CUESTA 4096 at 0
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 4096
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 1 CUESTA 4096 at 0
+            Sync tier 1 CUESTA 0 at 0
+            Write tier 1 CUESTA 4096 at 4096
+            Sync tier 1 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 0
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 4096
+            Sync tier 0 CUESTA 0 at 0
+            Create tier 0 manifest-00000003 0 at 0
+            Write tier 0 manifest-00000003 64 at 0
+            Write tier 0 manifest-00000003 65472 at 64
+            Write tier 0 manifest-00000003 64 at 64
+            Sync tier 0 manifest-00000003 0 at 0
+            SyncDirectory tier 0 0 at 0
+            Write tier 0 CUESTA 4096 at 0
+            Sync tier 0 CUESTA 0 at 0
+            Write tier 0 CUESTA 4096 at 4096
+            Sync tier 0 CUESTA 0 at 0
+            Create tier 0 data-00000004 0 at 0
+            Create tier 0 meta-00000004 0 at 0
+            Write tier 0 data-00000004 4096 at 0
+            Sync tier 0 data-00000004 0 at 0
+            Write tier 0 meta-00000004 4096 at 0
+            Sync tier 0 meta-00000004 0 at 0
+            SyncDirectory tier 0 0 at 0
+            Create tier 0 log-00000006 0 at 0
+            Write tier 0 log-00000006 64 at 0
+            Sync tier 0 log-00000006 0 at 0
+            SyncDirectory tier 0 0 at 0
+            Write tier 0 manifest-00000003 88 at 128
+            Sync tier 0 manifest-00000003 0 at 0
+            Remove tier 0 log-00000002 0 at 0
+            Remove tier 0 manifest-00000001 0 at 0
+        "#]],
+    );
+}
