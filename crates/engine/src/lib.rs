@@ -36,6 +36,9 @@ mod engine;
 mod error;
 mod files;
 mod format;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 mod key;
 mod log;
 mod memtable;

@@ -281,6 +281,13 @@ fn small_block(part: &Part, handle: BlockHandle, limit: u64) -> Result<Vec<u8>> 
     raw.map_err(|malformed| part.corrupt(handle.offset, malformed))
 }
 
+/// What the micro-benchmarks look at.
+#[cfg(feature = "internals")]
+pub(crate) mod parts {
+    pub(crate) use super::block::{BlockBuilder, BlockCursor};
+    pub(crate) use super::filter::{build as build_filter, hash, may_contain};
+}
+
 /// Constants that `docs/format/table.md` names.
 #[cfg(test)]
 pub(crate) mod documented {

@@ -1,0 +1,132 @@
+//! Single parts of the engine, for micro-benchmarks (`benches/parts.rs`). Compiled in by the feature `internals` only;
+//! nothing here is promised to anyone.
+//!
+//! Each function sets a part up and returns a closure that does its operation once.
+
+#![allow(missing_docs, reason = "named by what they measure")]
+
+use crate::error::Result;
+use crate::format::record::{RECORD_HEADER_BYTES, stored_bytes};
+use crate::format::{Malformed, StoreId};
+use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, Trailer};
+use crate::log::{LogWriter, NextLog};
+use crate::memtable::{MemCursor, MemTable, MemTableWriter};
+use crate::merge::Merge;
+use crate::table::BlockCache;
+use crate::table::parts::{BlockBuilder, BlockCursor, build_filter, hash, may_contain};
+use cuesta_device::FileDirectory;
+use cuesta_sched::Rng;
+use std::path::Path;
+use std::sync::Arc;
+
+const VALUE: [u8; 100] = [7; 100];
+
+fn key(i: u64) -> Vec<u8> {
+    KeyspaceId::DEFAULT.key(format!("user{i:019}").as_bytes())
+}
+
+fn put(seq: u64) -> Trailer {
+    Trailer::new(Seq(seq), Kind::Put)
+}
+
+/// A seek to a random key of a data block of 4 KiB.
+pub fn block_search() -> impl FnMut() -> bool {
+    let mut builder = BlockBuilder::default();
+    let mut keys = Vec::new();
+    while builder.len() < 4096 - 200 {
+        keys.push(key(keys.len() as u64 * 3));
+        builder.add(Entry { key: &keys[keys.len() - 1], trailer: put(1), value: &VALUE });
+    }
+    let bytes = builder.finish().to_vec();
+    let cache = BlockCache::new(1 << 20, 1);
+    let block = cache.block(bytes.len(), |out| {
+        out.copy_from_slice(&bytes);
+        Ok::<(), Malformed>(())
+    });
+    let mut cursor = block.and_then(BlockCursor::new).unwrap_or_else(|why| panic!("{why}"));
+    let mut rng = Rng::new(1);
+    move || {
+        let target = Target::AtOrAfter(&keys[rng.below(keys.len() as u64) as usize], Trailer::FIRST);
+        cursor.go(target).is_ok() && cursor.entry().is_some()
+    }
+}
+
+/// A look into a filter of 14 bits a key for 4,000 keys.
+pub fn filter_probe() -> impl FnMut() -> bool {
+    let hashes: Vec<u64> = (0..4000).map(|i| hash(&key(i * 2))).collect();
+    let filter = build_filter(&hashes, 14);
+    let keys: Vec<_> = (0..8000).map(key).collect();
+    let mut rng = Rng::new(1);
+    move || may_contain(&filter, hash(&keys[rng.below(8000) as usize])).unwrap_or(true)
+}
+
+const MEMTABLE_ENTRIES: u64 = 100_000;
+
+fn filled() -> (MemTableWriter, Arc<MemTable>) {
+    let (mut writer, table) = MemTable::new(1);
+    for i in 0..MEMTABLE_ENTRIES {
+        writer.insert(&key(i * 7919 % MEMTABLE_ENTRIES), put(i + 1), &VALUE);
+    }
+    (writer, table)
+}
+
+/// A get from a memtable of 100,000 entries.
+pub fn memtable_get() -> impl FnMut() -> bool {
+    let (_, table) = filled();
+    let keys: Vec<_> = (0..MEMTABLE_ENTRIES).map(key).collect();
+    let mut rng = Rng::new(1);
+    move || table.get(&keys[rng.below(MEMTABLE_ENTRIES) as usize], Trailer::FIRST).is_some()
+}
+
+/// An insert into a memtable of 100,000 to 200,000 entries.
+pub fn memtable_insert() -> impl FnMut() {
+    let (mut writer, _) = filled();
+    let mut rng = Rng::new(1);
+    let mut seq = MEMTABLE_ENTRIES;
+    move || {
+        seq += 1;
+        if seq > 2 * MEMTABLE_ENTRIES {
+            (writer, _) = filled();
+            seq = MEMTABLE_ENTRIES + 1;
+        }
+        writer.insert(&key(rng.below(1 << 40)), put(seq), &VALUE);
+    }
+}
+
+/// An append of one record with `payload_bytes` to a log under `dir`, without a sync; a new file every 64 MiB.
+pub fn log_append(dir: &Path, payload_bytes: usize) -> Result<impl FnMut() -> bool + use<>> {
+    const FILE_BYTES: u64 = 64 << 20;
+    let fail = |source| crate::error::Error::io("open the directory", source);
+    let directory = FileDirectory::open(dir).map_err(fail)?;
+    let prepare = move |number, old| NextLog::prepare(&directory, &|device| device, StoreId(1), number, old);
+    let mut log = LogWriter::start(StoreId(1), prepare(1, None)?);
+    let mut group = vec![0; stored_bytes(payload_bytes)];
+    group[RECORD_HEADER_BYTES..].fill(7);
+    let mut seq = 0;
+    Ok(move || {
+        seq += 1;
+        let end = log.end();
+        if end.offset > FILE_BYTES {
+            let rotated =
+                prepare(end.file + 1, (end.file > 1).then(|| end.file - 1)).and_then(|next| log.rotate(next));
+            if rotated.is_err() {
+                return false;
+            }
+        }
+        log.append(&mut group, std::iter::once(((Seq(seq), 1), payload_bytes))).is_ok()
+    })
+}
+
+/// A step of a merge of `ways` memtables of 10,000 entries each.
+pub fn merge_step(ways: u64) -> impl FnMut() -> bool {
+    let source = |i: u64| {
+        let (mut writer, table) = MemTable::new(i);
+        (0..10_000).for_each(|j| writer.insert(&key(j * ways + i), put(1), &VALUE));
+        MemCursor::new(table)
+    };
+    let mut merge = Merge::new((0..ways).map(source).collect());
+    move || match merge.entry() {
+        Some(_) => merge.next().is_ok(),
+        None => merge.go(Target::First).is_ok(),
+    }
+}
