@@ -36,6 +36,9 @@ pub struct Actor<'a> {
     counted_from: u64,
     /// The first thing that was wrong.
     violation: Option<String>,
+    /// What was asked of the disks so far, if it is recorded.
+    trace: Vec<String>,
+    faults_struck: u64,
 }
 
 impl Actor<'_> {
@@ -80,9 +83,16 @@ impl Actor<'_> {
             let left = cut.saturating_sub(self.disk.ops() - self.counted_from);
             self.arm(&next, left);
         }
+        self.record();
         // What is left of the old store ends on the old disk, which nobody looks at any more.
         self.disk = next;
         drop(self.db.take());
+    }
+
+    /// Takes down what was asked of the present disk.
+    fn record(&mut self) {
+        self.trace.extend(self.disk.trace());
+        self.faults_struck += self.disk.faults_struck();
     }
 
     fn arm(&mut self, disk: &SimDisk, cut: u64) {
@@ -407,7 +417,7 @@ pub fn cut_everywhere(scenario: &Scenario, second_cut_one_in: u64) -> Result<Cov
     let mut rng = Rng::new(7);
     for point in 0.. {
         let told = |what| format!("{}, cut at operation {point}: {what}", scenario.name);
-        let Played { disk, model, reached } = play(scenario, Some(point)).map_err(told)?;
+        let Played { disk, model, reached, .. } = play(scenario, Some(point)).map_err(told)?;
         if !reached {
             return Ok(covered);
         }
@@ -434,6 +444,10 @@ pub struct Played {
     pub model: Model,
     /// Whether the cut was reached.
     pub reached: bool,
+    /// All operations, as text, if there was no cut.
+    pub trace: Vec<String>,
+    /// How often a fault struck.
+    pub faults_struck: u64,
 }
 
 /// Plays a scenario, with a cut at operation `cut` of its second part.
@@ -443,9 +457,10 @@ pub struct Played {
 pub fn play(scenario: &Scenario, cut: Option<u64>) -> Result<Played, String> {
     let sched = Sched::simulated(11);
     let mut model = Model::default();
-    let (disk, violation) = sched.run(|| {
+    let (disk, violation, trace, faults_struck) = sched.run(|| {
         let options = options(3, Durability::Os);
-        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        let trace_ops = if cut.is_none() { usize::MAX } else { 0 };
+        let disk = SimDisk::new(&sched, 2, SimConfig { trace_ops, ..SimConfig::default() });
         let mut actor = Actor {
             sched: &sched,
             disk,
@@ -455,6 +470,8 @@ pub fn play(scenario: &Scenario, cut: Option<u64>) -> Result<Played, String> {
             cut: None,
             counted_from: 0,
             violation: None,
+            trace: Vec::new(),
+            faults_struck: 0,
         };
         (scenario.before)(&mut actor);
         if let Some(cut) = cut {
@@ -464,12 +481,13 @@ pub fn play(scenario: &Scenario, cut: Option<u64>) -> Result<Played, String> {
         if !actor.disk.is_cut() {
             actor.close();
         }
+        actor.record();
         drop(actor.db.take());
-        (actor.disk, actor.violation)
+        (actor.disk, actor.violation, actor.trace, actor.faults_struck)
     });
     match violation {
         Some(what) => Err(what),
-        None => Ok(Played { reached: disk.is_cut(), disk, model }),
+        None => Ok(Played { reached: disk.is_cut(), disk, model, trace, faults_struck }),
     }
 }
 

@@ -51,20 +51,26 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn the_scenario_of_the_manifest_rolls_it_over() {
-    let scenario = scenarios::ALL.iter().find(|scenario| scenario.name == "manifest roll-over").unwrap();
-    let manifests = |cut| -> Vec<_> {
-        let played = scenarios::play(scenario, cut).unwrap();
-        played
-            .disk
-            .files(0)
-            .into_iter()
-            .map(|file| file.name)
-            .filter(|name| name.starts_with("manifest"))
-            .collect()
+fn scenarios_do_what_their_names_say() {
+    let played = |name: &str| {
+        let scenario = scenarios::ALL.iter().find(|scenario| scenario.name == name).unwrap();
+        scenarios::play(scenario, None).unwrap()
     };
-    assert_eq!(manifests(Some(1)), ["manifest-00000001"]);
-    assert_ne!(manifests(None), ["manifest-00000001"]);
+    let words = [
+        ("manifest roll-over", ["Remove", "manifest-"]),
+        ("log rotation and recycling", ["Rename", "log-"]),
+        ("flush", ["Create", "data-"]),
+        ("compaction", ["Remove", "data-"]),
+        ("clean close and open", ["SetLen", "log-"]),
+    ];
+    for (name, words) in words {
+        let trace = played(name).trace;
+        let found = trace.iter().any(|line| words.iter().all(|word| line.contains(word)));
+        assert!(found, "{name} never asks for {words:?}: {trace:#?}");
+    }
+    for scenario in scenarios::ALL.iter().filter(|scenario| scenario.name.starts_with("failed sync")) {
+        assert!(played(scenario.name).faults_struck > 0, "{}", scenario.name);
+    }
 }
 
 #[test]

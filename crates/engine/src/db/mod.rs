@@ -57,8 +57,9 @@ impl Db {
     ///
     /// # Errors
     /// `Invalid` for options that do not add up, `NotFound`, `Exists`, `Locked`, `Unsupported` for a newer format,
-    /// `Corrupt` for damaged, missing or foreign files, `Io`. Nothing is written before all of this has been
-    /// checked.
+    /// `Corrupt` for damaged, missing or foreign files, `Io`. Nothing that exists is changed before all of this has
+    /// been checked; a log larger than a memtable fills new tables meanwhile, which nothing names after an error and
+    /// the next open removes.
     pub fn open(options: &Options) -> Result<Self> {
         options.validate()?;
         Self::open_in(options, world(options)?)
