@@ -6,9 +6,11 @@
 //!
 //! A violation is told with one line that replays it.
 
+mod fixture;
 mod model;
 mod run;
 pub mod scenarios;
 
+pub use fixture::{contents, options, world};
 pub use model::{Contents, Model};
-pub use run::{Run, RunConfig, options, world};
+pub use run::{Run, RunConfig, shrink};

@@ -1,105 +1,132 @@
-//! Random runs: operations, cuts, kills and reopens from one seed.
+//! Random runs: operations, cuts, kills, failed syncs and reopens from one seed.
+//!
+//! Operation `i` draws from a stream of its own, so leaving one out does not change what the others do; that is how a
+//! failing run is shrunk.
 
-use crate::model::{Contents, Model};
-use cuesta::{Batch, Compression, Db, Durability, Keyspace, Options, Range, Snapshot, TierOptions, World};
-use cuesta_device::sim::{SimConfig, SimDisk, Survival};
+use crate::fixture::{contents, options, world};
+use crate::model::Model;
+use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Range, Snapshot};
+use cuesta_device::sim::{Effect, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
-const MIB: u64 = 1 << 20;
 /// Few keys, so that versions meet.
 const KEYS: u64 = 60;
+/// A clean reopen comes once in so many operations.
+const REOPEN_ONE_IN: u64 = 80;
 
-/// What a random run is like.
-#[derive(Clone, Copy, Debug)]
+/// What a random run is like. As text (`seed=7 operations=300 crash=60 skip=1,5`) it is what replays it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
     /// Of everything.
     pub seed: u64,
     /// Operations before the last check.
     pub operations: u64,
-    /// Power is cut, or the process killed, once in so many operations on average; 0 for never.
+    /// Power is cut, the process killed or a sync made to fail once in so many operations on average; 0 for never.
     pub crash_one_in: u64,
-    /// What an acknowledgement means.
-    pub durability: Durability,
+    /// Operations that are left out.
+    pub skip: BTreeSet<u64>,
 }
 
-/// Options for small stores in simulation: everything happens after few operations.
-pub fn options(seed: u64, durability: Durability) -> Options {
-    let mut rng = Rng::new(seed);
-    let compressions = Compression::ALL;
-    let mut tiers = vec![
-        TierOptions::fast(PathBuf::from("fast"), 64 * MIB),
-        TierOptions::capacity(PathBuf::from("capacity"), 256 * MIB),
-    ];
-    for tier in &mut tiers {
-        tier.compression = compressions[rng.below(3) as usize];
-        tier.filter_bits_per_key = [0, 10, 14][rng.below(3) as usize];
-    }
-    Options {
-        tiers,
-        memory_bytes: 8 * MIB,
-        memtable_bytes: Some(64 << 10),
-        table_bytes: 64 << 10,
-        block_bytes: [512, 1024, 4096][rng.below(3) as usize],
-        level_ratio: 2 + rng.below(9) as u32,
-        level0_merge: 1 + rng.below(4) as u32,
-        background_threads: 1 + rng.below(2) as u32,
-        durability,
-        seed: seed | 1,
-        ..Options::default()
+impl fmt::Display for RunConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed={} operations={} crash={}", self.seed, self.operations, self.crash_one_in)?;
+        let skip: Vec<String> = self.skip.iter().map(u64::to_string).collect();
+        if skip.is_empty() { Ok(()) } else { write!(f, " skip={}", skip.join(",")) }
     }
 }
 
-/// The world of a simulated disk.
-pub fn world(sched: &Sched, disk: &SimDisk) -> World {
-    World { sched: sched.clone(), directories: (0..disk.tiers()).map(|tier| disk.directory(tier)).collect() }
+impl FromStr for RunConfig {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut config = Self { seed: 0, operations: 300, crash_one_in: 60, skip: BTreeSet::new() };
+        let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
+        for word in text.split_whitespace() {
+            match word.split_once('=') {
+                Some(("seed", value)) => config.seed = number(value)?,
+                Some(("operations", value)) => config.operations = number(value)?,
+                Some(("crash", value)) => config.crash_one_in = number(value)?,
+                Some(("skip", value)) => {
+                    config.skip = value.split(',').map(number).collect::<Result<_, _>>()?
+                }
+                _ => return Err(format!("{word:?} is none of seed=, operations=, crash=, skip=")),
+            }
+        }
+        Ok(config)
+    }
 }
 
 /// A random run.
 #[derive(Debug)]
 pub struct Run {
     config: RunConfig,
+    durability: Durability,
+    /// Of what happens between operations.
     rng: Rng,
     model: Model,
+    /// The operation that comes next.
+    next: u64,
     /// Raised by every write, so that no two values are alike.
     version: u64,
     /// Store lives so far.
-    pub lives: u64,
+    lives: u64,
 }
 
 /// A live snapshot, and what it must go on showing.
 type Held = (Snapshot, BTreeMap<Vec<u8>, Vec<u8>>);
 
+/// Why an operation did not do what it should.
+enum Trouble {
+    /// The store said no.
+    Refused(cuesta::Error),
+    /// The store answered, and wrongly.
+    Wrong(String),
+}
+
+impl From<cuesta::Error> for Trouble {
+    fn from(error: cuesta::Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
 /// How a life of the store ended.
 enum End {
     /// Every operation was done.
     Done(SimDisk),
-    /// Power was cut, or the process killed.
-    Crashed(SimDisk),
+    /// There is more to do, on this disk.
+    GoOn(SimDisk),
 }
 
 impl Run {
     /// A run that has not begun.
     pub fn new(config: RunConfig) -> Self {
-        Self { config, rng: Rng::new(config.seed ^ 0x51a7), model: Model::default(), version: 0, lives: 0 }
+        let levels = [
+            Durability::Os,
+            Durability::Sync,
+            Durability::Interval(Duration::from_millis(3)),
+            Durability::Os,
+        ];
+        Self {
+            durability: levels[(config.seed % 4) as usize],
+            rng: Rng::new(config.seed ^ 0x51a7),
+            model: Model::default(),
+            next: 0,
+            version: 0,
+            lives: 0,
+            config,
+        }
     }
 
     /// Runs it; the hash of all I/O of its last life, for comparing two runs of one seed.
     ///
     /// # Errors
-    /// What went wrong, with the line that replays it.
+    /// What went wrong.
     pub fn run(mut self) -> Result<u64, String> {
-        let config = self.config;
-        self.run_lives().map_err(|what| {
-            let RunConfig { seed, operations, crash_one_in, durability } = config;
-            format!("{what}\nreplay: CUESTA_SEED={seed} ({operations} operations, crash 1/{crash_one_in}, {durability})")
-        })
-    }
-
-    fn run_lives(&mut self) -> Result<u64, String> {
         let mut disk = SimDisk::new(&Sched::simulated(0), 2, SimConfig::default());
-        let mut left = self.config.operations;
         loop {
             self.lives += 1;
             let sched = Sched::simulated(self.config.seed.wrapping_add(self.lives << 32));
@@ -108,69 +135,104 @@ impl Run {
             if self.config.crash_one_in > 0 && self.rng.one_in(3) {
                 disk.cut_at(disk.ops() + self.rng.below(60));
             }
-            let end = sched.run(|| self.live(&sched, &disk, &mut left))?;
-            disk = match end {
+            match sched.run(|| self.live(&sched, &disk))? {
                 End::Done(disk) => {
                     self.check_after_all(&disk)?;
                     return Ok(disk.log_hash());
                 }
-                End::Crashed(disk) => disk,
-            };
+                End::GoOn(left) => disk = left,
+            }
         }
     }
 
+    fn told(&self, what: impl fmt::Display) -> String {
+        format!("life {}, operation {}: {what}", self.lives, self.next)
+    }
+
     /// One life of the store: open, check, operate.
-    fn live(&mut self, sched: &Sched, disk: &SimDisk, left: &mut u64) -> Result<End, String> {
-        let options = options(self.config.seed, self.config.durability);
-        let db = match Db::open_in(&options, world(sched, disk)) {
-            Ok(db) => db,
-            Err(_) if disk.is_cut() => return Ok(End::Crashed(self.crash(disk))),
-            Err(error) => return Err(format!("life {}: open failed: {error}", self.lives)),
+    fn live(&mut self, sched: &Sched, disk: &SimDisk) -> Result<End, String> {
+        let options = options(self.config.seed, self.durability);
+        let opened = Db::open_in(&options, world(sched, disk)).and_then(|db| Ok((contents(&db)?, db)));
+        let (found, db) = match opened {
+            Ok(opened) => opened,
+            Err(_) if disk.is_cut() => return Ok(End::GoOn(self.crash(disk))),
+            Err(error) => return Err(self.told(format!("open failed: {error}"))),
         };
-        let found = match contents(&db) {
-            Ok(found) => found,
-            Err(_) if disk.is_cut() => return Ok(End::Crashed(self.crash(disk))),
-            Err(error) => return Err(format!("life {}: reading failed: {error}", self.lives)),
-        };
-        self.model.rebase(found).map_err(|what| format!("life {}: {what}", self.lives))?;
-        if disk.is_cut() {
-            return Ok(End::Crashed(self.crash(disk)));
-        }
+        self.model.rebase(found).map_err(|what| self.told(what))?;
         let mut snapshots: Vec<Held> = Vec::new();
-        while *left > 0 {
-            *left -= 1;
-            if self.config.crash_one_in > 0 && self.rng.one_in(self.config.crash_one_in) {
-                disk.cut_at(disk.ops() + self.rng.below(40));
+        while self.next < self.config.operations && !disk.is_cut() {
+            let index = self.next;
+            self.next += 1;
+            if self.config.skip.contains(&index) {
+                continue;
             }
-            let done = self.operate(&db, &mut snapshots);
-            if disk.is_cut() {
-                drop(snapshots);
-                drop(db);
-                return Ok(End::Crashed(self.crash(disk)));
+            let mut rng = Rng::new(self.config.seed.wrapping_mul(0x9e37_79b9) ^ index.wrapping_add(1) << 20);
+            if self.config.crash_one_in > 0 && rng.one_in(self.config.crash_one_in) {
+                self.arm(disk, &mut rng);
             }
-            done.map_err(|what| format!("life {}, {left} operations left: {what}", self.lives))?;
-            if self.config.crash_one_in == 0 && self.rng.one_in(80) {
+            match self.operate(&db, &mut snapshots, &mut rng) {
+                Ok(()) => {}
+                Err(Trouble::Wrong(what)) => return Err(self.told(what)),
+                Err(Trouble::Refused(_)) if disk.is_cut() => {}
+                // A failed sync has closed the store for writes: the process ends, and another one opens it.
+                Err(Trouble::Refused(_)) if disk.faults_struck() > 0 => {
+                    drop(snapshots);
+                    let left = self.crash(disk);
+                    drop(db);
+                    return Ok(End::GoOn(left));
+                }
+                Err(Trouble::Refused(error)) => return Err(self.told(error)),
+            }
+            if self.config.crash_one_in == 0 && rng.one_in(REOPEN_ONE_IN) {
                 break;
             }
         }
         drop(snapshots);
-        let closed = db.close();
-        match (disk.is_cut(), closed) {
-            (true, _) => return Ok(End::Crashed(self.crash(disk))),
-            (false, Err(error)) => return Err(format!("close failed: {error}")),
-            // A clean close, in the middle of a run too: nothing may be lost.
-            (false, Ok(())) => self.model.synced(),
+        if disk.is_cut() {
+            drop(db);
+            return Ok(End::GoOn(self.crash(disk)));
         }
-        // A cut that was armed and not reached is not for the next life.
+        match db.close() {
+            // A clean close, in the middle of a run too: nothing may be lost.
+            Ok(()) => self.model.synced(),
+            Err(_) if disk.is_cut() || disk.faults_struck() > 0 => return Ok(End::GoOn(self.crash(disk))),
+            Err(error) => return Err(self.told(format!("close failed: {error}"))),
+        }
+        if disk.is_cut() {
+            return Ok(End::GoOn(self.crash(disk)));
+        }
+        // What was armed and not reached is not for the next life.
         disk.cut_at(u64::MAX);
-        Ok(if *left == 0 { End::Done(disk.clone()) } else { End::Crashed(disk.clone()) })
+        disk.set_faults(Vec::new());
+        Ok(if self.next >= self.config.operations {
+            End::Done(disk.clone())
+        } else {
+            End::GoOn(disk.clone())
+        })
+    }
+
+    /// Something will go wrong soon.
+    fn arm(&self, disk: &SimDisk, rng: &mut Rng) {
+        if !rng.one_in(5) {
+            disk.cut_at(disk.ops() + rng.below(40));
+            return;
+        }
+        let modes = [SyncFailure::CleanNew, SyncFailure::CleanOld, SyncFailure::Sticky];
+        let file = ["log", "log", "manifest", "data", "meta"][rng.below(5) as usize];
+        let fails = Effect::SyncFails(modes[rng.below(3) as usize]);
+        disk.set_faults(vec![Fault::new(fails).on(OpKind::Sync).named(file).nth(1 + rng.below(3))]);
     }
 
     /// The disk after the crash: power cut with a random part of what was pending, or a kill.
     fn crash(&mut self, disk: &SimDisk) -> SimDisk {
         let survival = match self.rng.below(8) {
             6.. => {
-                self.model.killed();
+                // After a failed sync the kernel may show the old bytes again, so a kill may lose what was not synced.
+                if disk.faults_struck() > 0 {
+                    self.model.cut()
+                } else {
+                    self.model.killed()
+                }
                 return disk.kill();
             }
             0 => Survival::None,
@@ -181,105 +243,115 @@ impl Run {
         disk.after_cut(survival, &mut self.rng)
     }
 
-    fn operate(&mut self, db: &Db, snapshots: &mut Vec<Held>) -> Result<(), String> {
-        let fail = |error: cuesta::Error| error.to_string();
-        match self.rng.below(100) {
-            0..60 => self.write_batch(db),
+    fn operate(&mut self, db: &Db, snapshots: &mut Vec<Held>, rng: &mut Rng) -> Result<(), Trouble> {
+        match rng.below(100) {
+            0..60 => self.write_batch(db, rng),
             60..75 => {
-                let key = self.key();
+                let key = key(rng);
                 let expected = self.model.now()[""].get(&key).cloned();
-                let found = db.get(&key).map_err(fail)?.map(|value| value.to_vec());
-                same("get", &key, found, expected)
+                same("get", &key, db.get(&key)?.map(|value| value.to_vec()), expected)
             }
-            75..82 => {
-                let (mut low, mut high) = (self.key(), self.key());
-                if low > high {
-                    std::mem::swap(&mut low, &mut high);
-                }
-                let scan = db.scan(&low[..]..&high[..]).map_err(fail)?;
-                let expected: Vec<_> =
-                    self.model.now()[""].range(low..high).map(|(k, v)| (k.clone(), v.clone())).collect();
-                let pairs =
-                    |pair: cuesta::Result<(Vec<u8>, cuesta::Value)>| pair.map(|(k, v)| (k, v.to_vec()));
-                let found: Result<Vec<_>, _> = match self.rng.one_in(2) {
-                    true => scan.map(pairs).collect(),
-                    false => scan.rev().map(pairs).collect::<Result<Vec<_>, _>>().map(|mut v| {
-                        v.reverse();
-                        v
-                    }),
-                };
-                if found.map_err(fail)? == expected { Ok(()) } else { Err("a scan differs".to_owned()) }
-            }
+            75..82 => self.scan(db, rng),
             82..86 => {
-                snapshots.push((db.snapshot().map_err(fail)?, self.model.now()[""].clone()));
+                snapshots.push((db.snapshot()?, self.model.now()[""].clone()));
                 if snapshots.len() > 3 {
                     snapshots.remove(0);
                 }
                 Ok(())
             }
             86..91 => snapshots.iter().try_for_each(|(snapshot, expected)| {
-                let key = self.key();
-                let found = snapshot.get(&key).map_err(fail)?.map(|value| value.to_vec());
+                let key = key(rng);
+                let found = snapshot.get(&key)?.map(|value| value.to_vec());
                 same("snapshot", &key, found, expected.get(&key).cloned())?;
-                let all = snapshot.scan(Range::all()).map_err(fail)?;
-                let all: Result<Vec<_>, _> = all.map(|pair| pair.map(|(k, _)| k)).collect();
-                let keys: Vec<_> = expected.keys().cloned().collect();
-                if all.map_err(fail)? == keys { Ok(()) } else { Err("a snapshot's scan differs".to_owned()) }
-            }),
-            91..94 => self.keyspace(db),
-            94..96 => {
-                let synced = db.sync();
-                if synced.is_ok() {
-                    self.model.synced();
+                let all = snapshot.scan(Range::all())?;
+                let all = all.map(|pair| Ok(pair?.0)).collect::<cuesta::Result<Vec<_>>>()?;
+                match all.iter().eq(expected.keys()) {
+                    true => Ok(()),
+                    false => Err(Trouble::Wrong("a snapshot's scan differs".to_owned())),
                 }
-                synced.map_err(fail)
+            }),
+            91..94 => self.keyspace(db, rng),
+            94..96 => {
+                db.sync()?;
+                self.model.synced();
+                Ok(())
             }
             96..98 => {
-                let flushed = db.flush();
-                if flushed.is_ok() {
-                    self.model.synced();
-                }
-                flushed.map_err(fail)
+                db.flush()?;
+                self.model.synced();
+                Ok(())
             }
-            98 => db.wait_for_background().map_err(fail),
-            _ => {
-                let found = contents(db).map_err(fail)?;
-                if found == *self.model.now() { Ok(()) } else { Err("the whole differs".to_owned()) }
-            }
+            98 => Ok(db.wait_for_background()?),
+            _ => match contents(db)? == *self.model.now() {
+                true => Ok(()),
+                false => Err(Trouble::Wrong("the whole differs".to_owned())),
+            },
         }
     }
 
-    fn key(&mut self) -> Vec<u8> {
-        let number = self.rng.below(KEYS);
-        // Lengths differ, and some keys are prefixes of others; the empty key is one.
-        match number {
-            0 => Vec::new(),
-            _ => format!("k{}", number * number % 1000).into_bytes(),
+    fn scan(&self, db: &Db, rng: &mut Rng) -> Result<(), Trouble> {
+        let (mut low, mut high) = (key(rng), key(rng));
+        if low > high {
+            std::mem::swap(&mut low, &mut high);
+        }
+        let limit = if rng.one_in(2) { u64::MAX } else { rng.below(10) };
+        let backwards = rng.one_in(2);
+        let now = &self.model.now()[""];
+        let expected = now.range(low.clone()..high.clone()).map(|(k, v)| (k.clone(), v.clone()));
+        let expected: Vec<_> = match backwards {
+            true => expected.rev().take(limit as usize).collect(),
+            false => expected.take(limit as usize).collect(),
+        };
+        let scan = db.scan(Range::from(&low[..]..&high[..]).with_limit(limit))?;
+        let pair = |pair: cuesta::Result<(Vec<u8>, cuesta::Value)>| pair.map(|(k, v)| (k, v.to_vec()));
+        let found = match backwards {
+            true => scan.rev().map(pair).collect::<cuesta::Result<Vec<_>>>()?,
+            false => scan.map(pair).collect::<cuesta::Result<Vec<_>>>()?,
+        };
+        match found == expected {
+            true => Ok(()),
+            false => Err(Trouble::Wrong(format!("a scan differs (backwards: {backwards}, limit {limit})"))),
         }
     }
 
-    fn value(&mut self) -> Vec<u8> {
+    fn value(&mut self, rng: &mut Rng) -> Vec<u8> {
         self.version += 1;
-        let len = match self.rng.below(20) {
+        let len = match rng.below(20) {
             0 => 20_000,
             1..4 => 3000,
-            _ => self.rng.below(200),
+            _ => rng.below(200),
         };
         let mut value = format!("v{}-", self.version).into_bytes();
         value.resize(value.len() + len as usize, b'x');
         value
     }
 
-    fn write_batch(&mut self, db: &Db) -> Result<(), String> {
+    /// What became of a step that the model was told of.
+    fn settle<T>(&mut self, done: cuesta::Result<T>, durable: bool) -> Result<(), Trouble> {
+        match done {
+            Ok(_) if durable => self.model.synced(),
+            Ok(_) => {}
+            Err(error) => {
+                // These say that nothing was done; after any other the step may have happened.
+                if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Full) {
+                    self.model.refused();
+                }
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self, db: &Db, rng: &mut Rng) -> Result<(), Trouble> {
         let names: Vec<String> = self.model.now().keys().cloned().collect();
         let keyspaces: BTreeMap<&str, Keyspace> =
             names.iter().filter_map(|name| Some((name.as_str(), db.keyspace(name).ok()??))).collect();
         let mut batch = Batch::new();
         let mut next = self.model.now().clone();
-        for _ in 0..1 + self.rng.below(4) {
-            let name = &names[self.rng.below(names.len() as u64) as usize];
-            let (key, delete) = (self.key(), self.rng.one_in(4));
-            let value = (!delete).then(|| self.value());
+        for _ in 0..1 + rng.below(4) {
+            let name = &names[rng.below(names.len() as u64) as usize];
+            let (key, delete) = (key(rng), rng.one_in(4));
+            let value = (!delete).then(|| self.value(rng));
             let pairs = next.entry(name.clone()).or_default();
             match &value {
                 Some(value) => drop(pairs.insert(key.clone(), value.clone())),
@@ -293,19 +365,15 @@ impl Run {
             }
         }
         self.model.step(|contents| *contents = next);
-        let durability = if self.rng.one_in(6) { Durability::Sync } else { self.config.durability };
+        let durability = if rng.one_in(6) { Durability::Sync } else { self.durability };
         let written = db.write_with(batch, durability);
-        if written.is_ok() && durability == Durability::Sync {
-            self.model.synced();
-        }
-        written.map(drop).map_err(|error| format!("write: {error}"))
+        self.settle(written, durability == Durability::Sync)
     }
 
-    fn keyspace(&mut self, db: &Db) -> Result<(), String> {
-        let name = format!("space{}", self.rng.below(3));
-        let there = self.model.now().contains_key(&name);
+    fn keyspace(&mut self, db: &Db, rng: &mut Rng) -> Result<(), Trouble> {
+        let name = format!("space{}", rng.below(3));
         // Durable when it returns, and so is every write before it: there is one order of commits.
-        let done = match there {
+        let done = match self.model.now().contains_key(&name) {
             true => {
                 self.model.step(|contents| drop(contents.remove(&name)));
                 db.drop_keyspace(&name)
@@ -315,17 +383,14 @@ impl Run {
                 db.create_keyspace(&name).map(drop)
             }
         };
-        if done.is_ok() {
-            self.model.synced();
-        }
-        done.map_err(|error| format!("keyspace {name}: {error}"))
+        self.settle(done, true)
     }
 
     /// After a clean close: verification finds nothing, and everything is there.
     fn check_after_all(&mut self, disk: &SimDisk) -> Result<(), String> {
         let sched = Sched::simulated(self.config.seed ^ 0xf1a1);
         let disk = disk.on(&sched);
-        let options = options(self.config.seed, self.config.durability);
+        let options = options(self.config.seed, self.durability);
         sched.run(|| {
             let report = cuesta::verify_in(&options, world(&sched, &disk), &mut |_| {});
             let report = report.map_err(|error| format!("verification failed: {error}"))?;
@@ -340,31 +405,87 @@ impl Run {
     }
 }
 
-fn same(what: &str, key: &[u8], found: Option<Vec<u8>>, expected: Option<Vec<u8>>) -> Result<(), String> {
+/// The smallest run found that fails as `config`'s does: fewer operations first, then operations left out, halves
+/// before single ones. `fails` is asked about at most `tries` runs.
+pub fn shrink(config: &RunConfig, tries: u64, fails: impl Fn(&RunConfig) -> bool) -> RunConfig {
+    let mut best = config.clone();
+    let mut left = tries;
+    let mut attempt = |candidate: RunConfig, best: &mut RunConfig| {
+        let smaller = left > 0 && {
+            left -= 1;
+            fails(&candidate)
+        };
+        if smaller {
+            *best = candidate;
+        }
+        smaller
+    };
+    let (mut low, mut high) = (0, best.operations);
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        match attempt(RunConfig { operations: middle, ..best.clone() }, &mut best) {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    let mut size = best.operations.div_ceil(2).max(1);
+    loop {
+        for start in (0..best.operations).step_by(size as usize) {
+            let mut skip = best.skip.clone();
+            skip.extend(start..(start + size).min(best.operations));
+            if skip != best.skip {
+                attempt(RunConfig { skip, ..best.clone() }, &mut best);
+            }
+        }
+        if size == 1 {
+            return best;
+        }
+        size = size.div_ceil(2);
+    }
+}
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    let number = rng.below(KEYS);
+    // Lengths differ, and some keys are prefixes of others; the empty key is one.
+    match number {
+        0 => Vec::new(),
+        _ => format!("k{}", number * number % 1000).into_bytes(),
+    }
+}
+
+fn same(what: &str, key: &[u8], found: Option<Vec<u8>>, expected: Option<Vec<u8>>) -> Result<(), Trouble> {
     let show = |v: &Option<Vec<u8>>| {
         v.as_ref().map_or("nothing".to_owned(), |v| v[..v.len().min(12)].escape_ascii().to_string())
     };
     match found == expected {
         true => Ok(()),
-        false => Err(format!(
+        false => Err(Trouble::Wrong(format!(
             "{what} {}: expected {}, found {}",
             key.escape_ascii(),
             show(&expected),
             show(&found)
-        )),
+        ))),
     }
 }
 
-/// Everything a store holds.
-pub(crate) fn contents(db: &Db) -> cuesta::Result<Contents> {
-    let pairs = |scan: cuesta::Scan| -> cuesta::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        scan.map(|pair| pair.map(|(k, v)| (k, v.to_vec()))).collect()
-    };
-    let mut contents = Contents::from([(String::new(), pairs(db.scan(Range::all())?)?)]);
-    for name in db.keyspaces()? {
-        if let Some(keyspace) = db.keyspace(&name)? {
-            contents.insert(name, pairs(keyspace.scan(Range::all())?)?);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_as_text_is_read_back() {
+        let config = RunConfig { seed: 7, operations: 12, crash_one_in: 0, skip: BTreeSet::from([1, 5]) };
+        assert_eq!(config.to_string(), "seed=7 operations=12 crash=0 skip=1,5");
+        assert_eq!(config.to_string().parse(), Ok(config));
+        assert!("seed=x".parse::<RunConfig>().is_err() && "sead=1".parse::<RunConfig>().is_err());
     }
-    Ok(contents)
+
+    #[test]
+    fn shrinking_leaves_what_the_failure_needs() {
+        let config = RunConfig { seed: 7, operations: 300, crash_one_in: 0, skip: BTreeSet::new() };
+        let does = |config: &RunConfig, i: u64| i < config.operations && !config.skip.contains(&i);
+        let shrunk = shrink(&config, 10_000, |config| does(config, 17) && does(config, 40));
+        assert_eq!(shrunk.operations, 41);
+        assert_eq!(shrunk.operations - shrunk.skip.len() as u64, 2);
+    }
 }

@@ -1,7 +1,7 @@
 //! Short scripts, each cut at every one of its I/O operations in every way that a power cut can turn out.
 
+use crate::fixture::{contents, options, world};
 use crate::model::Model;
-use crate::run::{contents, options, world};
 use cuesta::{Batch, Db, Durability, ErrorKind, Options};
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
