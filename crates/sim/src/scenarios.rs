@@ -2,9 +2,10 @@
 
 use crate::fixture::{contents, options, world};
 use crate::model::Model;
-use cuesta::{Batch, Db, Durability, ErrorKind, Options};
+use cuesta::{Batch, Db, Durability, ErrorKind, Options, Range};
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
+use std::collections::BTreeMap;
 
 /// A script: acts on a store and tells the model.
 pub struct Scenario {
@@ -34,6 +35,8 @@ pub struct Actor<'a> {
     /// After how many further operations, counted from `counted_from`, power is cut.
     cut: Option<u64>,
     counted_from: u64,
+    /// The store has closed for writes.
+    refused: bool,
     /// The first thing that was wrong.
     violation: Option<String>,
     /// What was asked of the disks so far, if it is recorded.
@@ -41,7 +44,24 @@ pub struct Actor<'a> {
     faults_struck: u64,
 }
 
-impl Actor<'_> {
+impl<'a> Actor<'a> {
+    fn new(sched: &'a Sched, disk: SimDisk, model: &'a mut Model) -> Self {
+        let options = options(3, Durability::Os);
+        Self {
+            sched,
+            disk,
+            options,
+            model,
+            db: None,
+            cut: None,
+            counted_from: 0,
+            refused: false,
+            violation: None,
+            trace: Vec::new(),
+            faults_struck: 0,
+        }
+    }
+
     /// Opens the store, if it is not, and looks at what it holds.
     pub fn open(&mut self) {
         if self.db.is_some() {
@@ -49,27 +69,36 @@ impl Actor<'_> {
         }
         let opened = Db::open_in(&self.options, world(self.sched, &self.disk));
         let found = opened.as_ref().map_err(Clone::clone).and_then(contents);
+        // Who does not know what there is cannot go on.
+        let readable = found.is_ok();
         let checked = match found {
             Ok(found) => self.model.rebase(found),
             // A fault or a cut may be the reason; what there is will be seen by the next open.
-            Err(error) if self.disk.is_cut() || self.disk.faults_struck() > 0 => {
+            Err(error) if self.disk.is_cut() || self.faults_struck + self.disk.faults_struck() > 0 => {
                 drop(error);
                 Ok(())
             }
             Err(error) => Err(error.to_string()),
         };
         self.violation = self.violation.take().or(checked.err());
-        self.db = opened.ok();
+        self.db = opened.ok().filter(|_| readable);
+        self.refused = false;
     }
 
     /// What became of a step that the model was told of.
     fn settle_step<T>(&mut self, done: cuesta::Result<T>, durable: bool) {
         match done {
-            Ok(_) if durable => self.model.synced(),
-            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Full) => {
-                self.model.refused()
+            Ok(_) if self.refused => {
+                let what = "a write was acknowledged after the store had closed for writes".to_owned();
+                self.violation = self.violation.take().or(Some(what));
             }
-            _ => {}
+            Ok(_) if durable => self.model.synced(),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Full) => {
+                self.refused |= *error.kind() == ErrorKind::ReadOnly;
+                self.model.refused();
+            }
+            Err(_) => {}
         }
     }
 
@@ -117,17 +146,31 @@ impl Actor<'_> {
 
     /// A batch of puts; a value of `None` deletes.
     pub fn write(&mut self, pairs: &[(&str, Option<&[u8]>)], durability: Durability) {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| ("", *key, *value)).collect();
+        self.write_in(&pairs, durability);
+    }
+
+    /// A batch over keyspaces, the default one under the empty name; not written if one of them is not there.
+    pub fn write_in(&mut self, entries: &[(&str, &str, Option<&[u8]>)], durability: Durability) {
         let Some(db) = &self.db else { return };
         let mut batch = Batch::new();
-        for (key, value) in pairs {
+        for (keyspace, key, value) in entries {
+            if keyspace.is_empty() {
+                match value {
+                    Some(value) => batch.put(key, value),
+                    None => batch.delete(key),
+                };
+                continue;
+            }
+            let Ok(Some(keyspace)) = db.keyspace(keyspace) else { return };
             match value {
-                Some(value) => batch.put(key, value),
-                None => batch.delete(key),
+                Some(value) => batch.put_in(&keyspace, key, value),
+                None => batch.delete_in(&keyspace, key),
             };
         }
         self.model.step(|contents| {
-            let all = contents.entry(String::new()).or_default();
-            for (key, value) in pairs {
+            for (keyspace, key, value) in entries {
+                let all = contents.entry((*keyspace).to_owned()).or_default();
                 match value {
                     Some(value) => drop(all.insert(key.as_bytes().to_vec(), value.to_vec())),
                     None => drop(all.remove(key.as_bytes())),
@@ -136,6 +179,22 @@ impl Actor<'_> {
         });
         let done = db.write_with(batch, durability);
         self.settle_step(done, durability == Durability::Sync);
+    }
+
+    /// Takes a snapshot, lets `body` work, and looks whether the snapshot still shows what it did.
+    pub fn with_snapshot(&mut self, body: impl FnOnce(&mut Self)) {
+        let Some(Ok(snapshot)) = self.db.as_ref().map(Db::snapshot) else { return body(self) };
+        let shown = || {
+            let scan = snapshot.scan(Range::all())?;
+            scan.map(|pair| pair.map(|(k, v)| (k, v.to_vec()))).collect::<cuesta::Result<BTreeMap<_, _>>>()
+        };
+        let before = shown();
+        body(self);
+        if let (Ok(before), Ok(after)) = (before, shown())
+            && before != after
+        {
+            self.violation = self.violation.take().or(Some("a snapshot shows something else".to_owned()));
+        }
     }
 
     /// `n` puts of `bytes` bytes under `Os`.
@@ -296,6 +355,124 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "overwrites and deletes over flushes",
+        before: |a| {
+            a.open();
+            a.write(&[("a", V), ("b", V), ("c", V)], Durability::Sync);
+            a.flush();
+        },
+        during: |a| {
+            a.write(&[("a", Some(b"second")), ("b", None)], Durability::Os);
+            a.flush();
+            a.write(&[("a", Some(b"third")), ("b", V), ("c", None)], Durability::Sync);
+            a.flush();
+            a.settle();
+            a.write(&[("", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "batch over keyspaces",
+        before: |a| {
+            a.open();
+            a.keyspace("one", true);
+            a.keyspace("two", true);
+        },
+        during: |a| {
+            a.write_in(&[("one", "a", V), ("two", "a", V), ("", "a", V)], Durability::Os);
+            a.write_in(&[("one", "a", None), ("two", "b", V), ("", "b", V)], Durability::Sync);
+            a.flush();
+            a.write_in(&[("two", "a", None), ("one", "c", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "keyspace with data dropped, made again, merged",
+        before: |a| {
+            a.open();
+            a.keyspace("one", true);
+            a.write_in(&[("one", "old", V), ("", "a", V)], Durability::Sync);
+            a.flush();
+        },
+        during: |a| {
+            a.keyspace("one", false);
+            a.keyspace("one", true);
+            a.write_in(&[("one", "new", V)], Durability::Sync);
+            a.flush();
+            a.settle();
+            a.close();
+            a.open();
+            a.write_in(&[("one", "newer", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "values larger than a memtable",
+        before: |a| a.open(),
+        during: |a| {
+            let large = vec![7; 150_000];
+            a.write(&[("a", Some(&large)), ("b", V)], Durability::Os);
+            a.write(&[("a", Some(&large[..100_000]))], Durability::Sync);
+            a.settle();
+        },
+    },
+    Scenario {
+        name: "several logs replayed",
+        before: |a| {
+            a.open();
+            a.fill(24, 9000);
+            a.sync();
+        },
+        during: |a| {
+            a.fill(3, 9000);
+            a.kill();
+            a.open();
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "two kills in a row",
+        before: |a| {
+            a.open();
+            a.write(&[("a", V)], Durability::Os);
+        },
+        during: |a| {
+            a.kill();
+            a.open();
+            a.kill();
+            a.open();
+            a.write(&[("b", V)], Durability::Sync);
+            a.kill();
+            a.open();
+        },
+    },
+    Scenario {
+        name: "snapshot over a merge",
+        before: |a| {
+            a.open();
+            a.fill(6, 900);
+            a.flush();
+        },
+        during: |a| {
+            a.with_snapshot(|a| {
+                a.write(&[("fill000", Some(b"changed")), ("fill037", None)], Durability::Sync);
+                a.flush();
+                a.settle();
+            });
+        },
+    },
+    Scenario {
+        name: "clean close after a kill",
+        before: |a| {
+            a.open();
+            a.fill(4, 300);
+        },
+        during: |a| {
+            a.kill();
+            a.open();
+            a.close();
+            a.open();
+            a.write(&[("b", V)], Durability::Sync);
+        },
+    },
+    Scenario {
         name: "kill, reopen, sync",
         before: |a| {
             a.open();
@@ -379,6 +556,11 @@ fn fail_sync_and_reopen(a: &mut Actor<'_>, name: &str, mode: SyncFailure) {
     a.write(&[("e", V)], Durability::Sync);
 }
 
+/// The scripts in which nothing fails by itself.
+pub fn healthy() -> impl Iterator<Item = &'static Scenario> {
+    ALL.iter().filter(|scenario| !scenario.name.starts_with("failed sync"))
+}
+
 /// Long names fill the manifest with few edits.
 fn long_name(i: u32) -> String {
     format!("{i:0200}")
@@ -414,25 +596,89 @@ fn survivals(pending: usize) -> Vec<Survival> {
 /// The first violation, with what replays it.
 pub fn cut_everywhere(scenario: &Scenario, second_cut_one_in: u64) -> Result<Covered, String> {
     let mut covered = Covered::default();
-    let mut rng = Rng::new(7);
     for point in 0.. {
-        let told = |what| format!("{}, cut at operation {point}: {what}", scenario.name);
-        let Played { disk, model, reached, .. } = play(scenario, Some(point)).map_err(told)?;
-        if !reached {
-            return Ok(covered);
-        }
+        let Some(images) = cut_at(scenario, point, second_cut_one_in)? else { break };
         covered.points += 1;
-        for survival in survivals(disk.pending_len()) {
-            covered.images += 1;
-            let told = format!("{survival:?}");
-            let image = disk.after_cut(survival, &mut rng);
-            let second = rng.one_in(second_cut_one_in).then(|| rng.below(40));
-            check(&image, &model, second, &mut rng).map_err(|what| {
-                format!("{}, cut at operation {point}, {told}, second cut {second:?}: {what}", scenario.name)
-            })?;
-        }
+        covered.images += images;
     }
     Ok(covered)
+}
+
+/// As [`cut_everywhere`], at one operation: how many disks were checked; `None` when the script ends before it.
+///
+/// # Errors
+/// The first violation, with what replays it.
+pub fn cut_at(scenario: &Scenario, point: u64, second_cut_one_in: u64) -> Result<Option<u64>, String> {
+    let told = |what| format!("{}, cut at operation {point}: {what}", scenario.name);
+    let Played { disk, model, reached, .. } = play(scenario, Some(point)).map_err(told)?;
+    if !reached {
+        return Ok(None);
+    }
+    let mut rng = Rng::new(7 ^ point << 8);
+    let survivals = survivals(disk.pending_len());
+    for survival in &survivals {
+        let image = disk.after_cut(*survival, &mut rng);
+        let second = rng.one_in(second_cut_one_in).then(|| rng.below(40));
+        check(&image, &model, second, &mut rng).map_err(|what| {
+            format!(
+                "{}, cut at operation {point}, {survival:?}, second cut {second:?}: {what}",
+                scenario.name
+            )
+        })?;
+    }
+    Ok(Some(survivals.len() as u64))
+}
+
+/// How a script that met a fault ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Power is cut, and nothing unsynced survives.
+    Cut,
+    /// The process dies.
+    Kill,
+    /// The process dies, another one writes, and then power is cut.
+    KillThenCut,
+}
+
+/// What is done to a script.
+#[derive(Clone, Debug)]
+pub struct Play {
+    /// What goes wrong, from before the store is opened first.
+    pub faults: Vec<Fault>,
+    /// How it ends.
+    pub end: End,
+}
+
+/// Plays a scenario with faults, and checks what is left; whether a fault struck.
+///
+/// # Errors
+/// The violation.
+pub fn play_and_check(scenario: &Scenario, play: Play) -> Result<bool, String> {
+    let Played { disk, mut model, faults_struck, .. } = play_on(scenario, None, play.faults)?;
+    let sched = Sched::simulated(12);
+    let image = match play.end {
+        End::Cut => {
+            disk.cut_now();
+            disk.after_cut(Survival::None, &mut Rng::new(1))
+        }
+        End::Kill => disk.kill(),
+        End::KillThenCut => {
+            let disk = disk.kill().on(&sched);
+            let wrong = sched.run(|| {
+                let mut actor = Actor::new(&sched, disk.clone(), &mut model);
+                actor.open();
+                actor.write(&[("one more", V)], Durability::Sync);
+                disk.cut_now();
+                actor.violation.take()
+            });
+            if let Some(what) = wrong {
+                return Err(what);
+            }
+            disk.after_cut(Survival::None, &mut Rng::new(1))
+        }
+    };
+    check(&image, &model, None, &mut Rng::new(1))?;
+    Ok(faults_struck > 0)
 }
 
 /// What a played scenario leaves.
@@ -455,35 +701,31 @@ pub struct Played {
 /// # Errors
 /// What was wrong before the cut.
 pub fn play(scenario: &Scenario, cut: Option<u64>) -> Result<Played, String> {
+    play_on(scenario, cut, Vec::new())
+}
+
+fn play_on(scenario: &Scenario, cut: Option<u64>, faults: Vec<Fault>) -> Result<Played, String> {
     let sched = Sched::simulated(11);
     let mut model = Model::default();
+    let undisturbed = cut.is_none() && faults.is_empty();
+    let trace_ops = if undisturbed { usize::MAX } else { 0 };
+    let disk = SimDisk::new(&sched, 2, SimConfig { trace_ops, ..SimConfig::default() });
+    disk.set_faults(faults);
     let (disk, violation, trace, faults_struck) = sched.run(|| {
-        let options = options(3, Durability::Os);
-        let trace_ops = if cut.is_none() { usize::MAX } else { 0 };
-        let disk = SimDisk::new(&sched, 2, SimConfig { trace_ops, ..SimConfig::default() });
-        let mut actor = Actor {
-            sched: &sched,
-            disk,
-            options,
-            model: &mut model,
-            db: None,
-            cut: None,
-            counted_from: 0,
-            violation: None,
-            trace: Vec::new(),
-            faults_struck: 0,
-        };
+        let mut actor = Actor::new(&sched, disk, &mut model);
         (scenario.before)(&mut actor);
         if let Some(cut) = cut {
             actor.arm(&actor.disk.clone(), cut);
         }
         (scenario.during)(&mut actor);
-        if !actor.disk.is_cut() {
+        if undisturbed || cut.is_some() && !actor.disk.is_cut() {
             actor.close();
         }
         actor.record();
+        // The store may not tidy up: what comes next is a crash.
+        let left = if undisturbed || actor.disk.is_cut() { actor.disk.clone() } else { actor.disk.kill() };
         drop(actor.db.take());
-        (actor.disk, actor.violation, actor.trace, actor.faults_struck)
+        (left, actor.violation, actor.trace, actor.faults_struck)
     });
     match violation {
         Some(what) => Err(what),

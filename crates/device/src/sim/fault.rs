@@ -17,6 +17,8 @@ pub enum Failure {
     NoSpace,
     /// EDQUOT: `ErrorKind::QuotaExceeded`.
     Quota,
+    /// EAGAIN: `ErrorKind::WouldBlock`.
+    Again,
 }
 
 impl Failure {
@@ -25,6 +27,7 @@ impl Failure {
             Self::Io => Errno::IO,
             Self::NoSpace => Errno::NOSPC,
             Self::Quota => Errno::DQUOT,
+            Self::Again => Errno::AGAIN,
         }
         .into()
     }

@@ -415,7 +415,7 @@ impl Engine {
         Ok((wanted..=last).find(fits).unwrap_or(last) as u32)
     }
 
-    /// Commits tables that were made; if the edit is refused for want of room they are discarded.
+    /// Commits tables that were made; if the edit is refused they are discarded.
     fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
         let made: Vec<TableMeta> = edit
             .added
@@ -424,7 +424,10 @@ impl Engine {
             .map(|added| added.meta.clone())
             .collect();
         let committed = self.commit(edit, change);
-        if committed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
+        // These say that the manifest was not written to. After any other the edit may be on media, tables and all.
+        let refused =
+            |error: &Error| matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly);
+        if committed.as_ref().is_err_and(refused) {
             for meta in made {
                 for (tier, file, bytes) in meta.parts() {
                     let tier = self.tiers.get(tier)?;

@@ -66,13 +66,14 @@ impl Engine {
             return Err(error);
         }
         if root.manifest.should_roll() {
-            self.roll_manifest(root)?;
+            self.roll_manifest(root);
         }
         Ok(())
     }
 
-    /// Begins a new manifest and points the superblock at it.
-    fn roll_manifest(&self, root: &mut Root) -> Result<()> {
+    /// Begins a new manifest and points the superblock at it. The edit that led here is durable whatever comes of it,
+    /// so no failure is its caller's.
+    fn roll_manifest(&self, root: &mut Root) {
         let (number, snapshot) = {
             let mut catalog = self.catalog.lock();
             let number = catalog.take_file_number();
@@ -81,19 +82,20 @@ impl Engine {
         let fast = self.tiers.fast();
         let wrap = |device| self.tiers.metered(device, fast.ordinal, Cause::Manifest);
         let begun = Manifest::begin(fast.directory.as_ref(), &wrap, self.store, number, &snapshot);
-        // The old manifest has everything; a failure to begin a new one costs only its growth.
-        let Ok(begun) = begun else { return fast.remove(FileId::new(FileKind::Manifest, number)) };
+        // The old manifest has everything; a failure to begin a new one costs only its growth. Here and below, a file
+        // that cannot be removed is an orphan, which the next open tries again.
+        let Ok(begun) = begun else { return drop(fast.remove(FileId::new(FileKind::Manifest, number))) };
         let mut superblock = root.superblock;
         superblock.manifest = number;
         superblock.generation += 1;
         if let Err(error) = superblock.write(fast.directory.as_ref()) {
-            self.fail(&error);
-            return Err(error);
+            // Either manifest may be the one that counts now, so neither may grow.
+            return self.fail(&error);
         }
         let old = std::mem::replace(&mut root.manifest, begun);
         root.superblock = superblock;
         fast.uncount(std::mem::take(&mut root.counted_bytes));
         root.count(fast);
-        fast.remove(FileId::new(FileKind::Manifest, old.number()))
+        drop(fast.remove(FileId::new(FileKind::Manifest, old.number())));
     }
 }

@@ -3,7 +3,7 @@
 //! Growing a file costs metadata at every sync, so a fresh file is extended with zeros, a step ahead of the records
 //! and in the same write call; a recycled file has its length already.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, encode_header};
 use crate::format::record::{self, RecordKind, encode_record};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
@@ -136,10 +136,28 @@ impl LogWriter {
         let written = self.device.write_at(records, self.place.offset);
         let filled = self.place.offset + records.len() as u64;
         records.truncate(len);
-        written.map_err(|source| Error::io(format!("append to {}", self.place.file), source))?;
+        written
+            .or_else(|source| self.take_back(Error::io(format!("append to {}", self.place.file), source)))?;
         self.filled = self.filled.max(filled);
         self.place.offset = end;
         Ok(())
+    }
+
+    /// After an append for which there was no room: part of it may have arrived, whole records even, which a killed
+    /// process's successor would replay though their writers were refused. So the first header is wiped.
+    fn take_back(&self, refused: Error) -> Result<()> {
+        if *refused.kind() == ErrorKind::Full {
+            let wiped = self.device.write_at(&[0; record::RECORD_HEADER_BYTES], self.place.offset);
+            let wiped =
+                wiped.map_err(|source| Error::io(format!("wipe the end of {}", self.place.file), source));
+            // No room for this either: then nothing has arrived.
+            if let Err(error) = wiped
+                && *error.kind() != ErrorKind::Full
+            {
+                return Err(error);
+            }
+        }
+        Err(refused)
     }
 
     /// Makes everything appended durable.

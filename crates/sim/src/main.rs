@@ -1,0 +1,146 @@
+//! `cuesta-sim`: runs the table of faults over whole simulated stores, or one case of it again.
+//!
+//! Exit codes: 0 nothing went wrong and every figure was reached; 1 otherwise; 2 wrong usage.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output")]
+#![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
+
+use clap::Parser;
+use cuesta_sim::rows::{self, Effort, Report, Row};
+use cuesta_sim::{Run, RunConfig};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Run the table of faults over whole simulated stores.
+///
+/// Every case is replayed by its row and number alone: `cuesta-sim --rows 2 --seed 17`.
+#[derive(Parser)]
+#[command(name = "cuesta-sim", version)]
+struct Cli {
+    /// Which rows: all, or numbers with commas
+    #[arg(long, default_value = "all")]
+    rows: String,
+    /// Run just this case (for rows of random runs: this seed) of the first of the rows
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Run one random run as a failure told it, e.g. "seed=7 operations=40 crash=60 skip=1,2"
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["seed"])]
+    run: Option<RunConfig>,
+    /// How much of each row's figure to run, in percent
+    #[arg(long, default_value_t = 100.0, value_name = "PERCENT")]
+    share: f64,
+    /// Begin no case of a row after so long
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<f64>,
+    /// The first seed of rows of random runs
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    first_seed: u64,
+    /// Cases at once [default: one a processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Write the cases that failed into this directory, a file each
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// One JSON object a row
+    #[arg(long)]
+    json: bool,
+}
+
+fn chosen(rows: &str) -> Result<Vec<Row>, String> {
+    if rows == "all" {
+        return Ok(rows::ALL.to_vec());
+    }
+    let find = |word: &str| {
+        let row = rows::ALL.iter().find(|row| row.number.to_string() == word.trim());
+        let known: Vec<String> = rows::ALL.iter().map(|row| row.number.to_string()).collect();
+        row.copied().ok_or_else(|| format!("there is no row {word:?}; there are {}", known.join(", ")))
+    };
+    rows.split(',').map(find).collect()
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // A panic in a case is a violation and is told as one.
+    std::panic::set_hook(Box::new(|_| {}));
+    let rows = match chosen(&cli.rows) {
+        Ok(rows) => rows,
+        Err(why) => {
+            eprintln!("cuesta-sim: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let good = match (&cli.run, cli.seed) {
+        (Some(config), _) => one(&config.to_string(), || Run::new(config.clone()).run().map(drop)),
+        (None, Some(case)) => {
+            let row = &rows[0];
+            one(&format!("row {} case {case}", row.number), || (row.case)(case).map(drop))
+        }
+        (None, None) => rows.iter().filter(|row| !run_row(row, &cli)).count() == 0,
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one(name: &str, case: impl FnOnce() -> Result<(), String>) -> bool {
+    match rows::guarded(case) {
+        Ok(()) => println!("{name}: no violation"),
+        Err(what) => {
+            println!("{name}: {what}");
+            return false;
+        }
+    }
+    true
+}
+
+fn run_row(row: &Row, cli: &Cli) -> bool {
+    let default = Effort::default();
+    let effort = Effort {
+        share: cli.share / 100.0,
+        threads: cli.threads.unwrap_or(default.threads),
+        first_seed: cli.first_seed,
+        time_limit: cli.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
+        ..default
+    };
+    let wanted = (row.figure as f64 * effort.share).ceil() as u64;
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta}");
+    let bar = ProgressBar::new(wanted).with_prefix(format!("row {}", row.number));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let begun = Instant::now();
+    let report = rows::run(row, effort, &|done| bar.set_position(done));
+    bar.finish_and_clear();
+    tell(row, cli, &report, begun.elapsed());
+    report.met()
+}
+
+fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
+    let Row { number, fault, unit, figure, .. } = row;
+    if cli.json {
+        let told = json!({
+            "row": number, "fault": fault, "profile": "leveled", "runs": report.runs, "unit": unit,
+            "violations": report.violations.len(), "figure": figure, "met": report.met(),
+            "seconds": took.as_secs_f64(),
+        });
+        println!("{told}");
+    } else {
+        let word = if report.met() { "ok" } else { "FAILED" };
+        println!(
+            "row {number:>2} {word:>6}: {} of {figure} {unit}, {} violations, {:.1} s: {fault}",
+            report.runs,
+            report.violations.len(),
+            took.as_secs_f64()
+        );
+    }
+    for (case, what) in &report.violations {
+        eprintln!("row {number} case {case}: {what}\n  replay: cuesta-sim --rows {number} --seed {case}");
+        let kept = cli.keep.as_ref().map(|dir| {
+            std::fs::create_dir_all(dir)?;
+            let text = format!("row {number} case {case}\n{what}\n");
+            std::fs::write(dir.join(format!("row{number}-case{case}.txt")), text)
+        });
+        if let Some(Err(error)) = kept {
+            eprintln!("cuesta-sim: the case could not be kept: {error}");
+        }
+    }
+}

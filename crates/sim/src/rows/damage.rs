@@ -1,0 +1,416 @@
+//! Rows 8 and 9: bytes that are not what was written. A store that is opened on them refuses, or answers right, or
+//! answers with an error; it never answers wrongly and never leaves out silently. Damage to a data part harms no key
+//! outside its block.
+
+use crate::fixture::{contents, options, world};
+use crate::model::Contents;
+use cuesta::{Db, Durability, Options};
+use cuesta_device::sim::{Effect, Fault, SimConfig, SimDisk};
+use cuesta_sched::{Rng, Sched};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+const KEYS: u64 = 60;
+const VALUE_BYTES: usize = 300;
+/// More entries than a block holds.
+const KEYS_PER_BLOCK: usize = 20;
+const SECTOR: u64 = 512;
+const PAGE: u64 = 4096;
+
+/// A store at rest, and what it holds.
+struct Base {
+    name: &'static str,
+    disk: SimDisk,
+    /// The states it may open to when the end of its log is damaged: all of them hold what was durable.
+    allowed: Vec<Contents>,
+    /// It was closed cleanly, so there is one state and every damaged byte must be found.
+    closed: bool,
+}
+
+struct Bases {
+    all: Vec<Base>,
+    /// The first of them as it was one clean close earlier.
+    older: SimDisk,
+    /// Another store.
+    foreign: SimDisk,
+}
+
+fn small() -> Options {
+    Options { block_bytes: 4096, ..options(3, Durability::Os) }
+}
+
+/// Runs `body` on the store on a copy of `disk`.
+fn with_copy<R>(disk: &SimDisk, body: impl FnOnce(&SimDisk, &Sched) -> R) -> R {
+    let sched = Sched::simulated(8);
+    let disk = disk.kill().on(&sched);
+    sched.run(|| body(&disk, &sched))
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn fill(db: &Db, round: u64) -> cuesta::Result<()> {
+    for i in (0..KEYS).filter(|i| i % (round + 1) == 0) {
+        db.put(format!("key{i:03}"), vec![(i * 3 + round) as u8; VALUE_BYTES])?;
+    }
+    db.delete(format!("key{:03}", round + 7)).map(drop)
+}
+
+fn make(seed: u64) -> Result<(SimDisk, SimDisk, Contents), String> {
+    let sched = Sched::simulated(seed);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let run = |body: &dyn Fn(&Db) -> cuesta::Result<()>| {
+        sched.run(|| {
+            let db = Db::open_in(&small(), world(&sched, &disk))?;
+            body(&db)?;
+            let found = contents(&db)?;
+            db.close().map(|()| found)
+        })
+    };
+    run(&|db| {
+        fill(db, 0)?;
+        db.flush()?;
+        db.wait_for_background()?;
+        db.create_keyspace("space")?.put(b"in", b"side").map(drop)
+    })
+    .map_err(told)?;
+    let older = disk.kill();
+    let found = run(&|db| {
+        fill(db, 1)?;
+        db.flush()?;
+        fill(db, 2)?;
+        db.create_keyspace("more").map(drop)
+    })
+    .map_err(told)?;
+    Ok((older, disk.kill(), found))
+}
+
+fn bases() -> &'static Result<Bases, String> {
+    static BASES: OnceLock<Result<Bases, String>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let (older, closed, found) = make(1)?;
+        let (_, foreign, _) = make(2)?;
+        let mut all = vec![Base { name: "closed", disk: closed.kill(), allowed: vec![found], closed: true }];
+        // The same store, opened again, written to and killed.
+        let killed = with_copy(&closed, |disk, sched| -> cuesta::Result<Base> {
+            let db = Db::open_in(&small(), world(sched, disk))?;
+            fill(&db, 3)?;
+            db.sync()?;
+            let mut allowed = vec![contents(&db)?];
+            for i in 0..5 {
+                db.put(format!("late{i}"), b"unsynced")?;
+                allowed.push(contents(&db)?);
+            }
+            let disk = disk.kill();
+            drop(db);
+            Ok(Base { name: "killed", disk, allowed, closed: false })
+        });
+        all.push(killed.map_err(told)?);
+        Ok(Bases { all, older, foreign })
+    })
+}
+
+/// Opens a damaged store and reads everything, key by key and as a scan.
+fn look(base: &Base, disk: &SimDisk, sched: &Sched, in_data: bool) -> Result<bool, String> {
+    let Ok(db) = Db::open_in(&small(), world(sched, disk)) else { return Ok(false) };
+    let newest = &base.allowed[base.allowed.len() - 1];
+    // Of the tail of an unclean log any part may be gone; what was durable may not.
+    let may_be = |keyspace: &str, key: &[u8], found: Option<&[u8]>| {
+        base.allowed
+            .iter()
+            .any(|state| state.get(keyspace).and_then(|c| c.get(key)).map(Vec::as_slice) == found)
+    };
+    match db.keyspaces() {
+        Ok(names) if names.iter().eq(newest.keys().filter(|name| !name.is_empty())) => {}
+        Ok(names) => return Err(format!("the keyspaces are {names:?}")),
+        Err(_) => {}
+    }
+    let mut unreadable = 0;
+    for (name, pairs) in newest {
+        let keyspace = if name.is_empty() { None } else { db.keyspace(name).map_err(told)? };
+        let absent: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::from([(b"absent".to_vec(), Vec::new())]);
+        for key in pairs.keys().chain(absent.keys()) {
+            let found = keyspace.as_ref().map_or_else(|| db.get(key), |keyspace| keyspace.get(key));
+            match found {
+                Ok(found) if may_be(name, key, found.as_deref()) => {}
+                Ok(found) => {
+                    let found = found.map(|value| value.len());
+                    return Err(format!("{name:?}/{}: found {found:?} bytes", key.escape_ascii()));
+                }
+                Err(_) => unreadable += 1,
+            }
+        }
+    }
+    if in_data && unreadable > KEYS_PER_BLOCK {
+        return Err(format!("damage to one block made {unreadable} keys unreadable"));
+    }
+    match contents(&db) {
+        Ok(found) if base.allowed.contains(&found) => {}
+        Ok(_) => return Err("a scan shows a state that never was".to_owned()),
+        Err(_) if unreadable > 0 => {}
+        Err(error) => return Err(format!("every key can be read, but a scan fails: {error}")),
+    }
+    Ok(true)
+}
+
+/// What happens to bytes.
+#[derive(Clone, Copy, Debug)]
+enum Rot {
+    /// One bit of one byte.
+    Bit,
+    /// A sector or page overwritten.
+    Fill(u64, Option<u8>),
+}
+
+const ROTS: [Rot; 5] = [
+    Rot::Bit,
+    Rot::Fill(SECTOR, Some(0)),
+    Rot::Fill(SECTOR, Some(0xff)),
+    Rot::Fill(PAGE, Some(0)),
+    // Garbage.
+    Rot::Fill(SECTOR, None),
+];
+
+impl Rot {
+    fn unit(self) -> u64 {
+        match self {
+            Self::Bit => 1,
+            Self::Fill(bytes, _) => bytes,
+        }
+    }
+}
+
+/// A run of cases: one kind of damage to one file.
+struct Stretch {
+    base: usize,
+    tier: usize,
+    file: String,
+    rot: Rot,
+    cases: u64,
+}
+
+fn stretches() -> &'static [Stretch] {
+    static STRETCHES: OnceLock<Vec<Stretch>> = OnceLock::new();
+    STRETCHES.get_or_init(|| {
+        let mut out = Vec::new();
+        let Ok(bases) = bases() else { return out };
+        for (i, base) in bases.all.iter().enumerate() {
+            for (tier, rot) in (0..2).flat_map(|tier| ROTS.map(|rot| (tier, rot))) {
+                for file in base.disk.files(tier) {
+                    let cases = file.bytes.div_ceil(rot.unit());
+                    out.push(Stretch { base: i, tier, file: file.name, rot, cases });
+                }
+            }
+        }
+        out
+    })
+}
+
+pub(super) fn rot_cases() -> u64 {
+    stretches().iter().map(|stretch| stretch.cases).sum::<u64>().max(1)
+}
+
+pub(super) fn rot_case(mut number: u64) -> Result<u64, String> {
+    let bases = bases().as_ref().map_err(Clone::clone)?;
+    let Some(stretch) = stretches().iter().find(|stretch| {
+        let here = number < stretch.cases;
+        number -= if here { 0 } else { stretch.cases };
+        here
+    }) else {
+        return Err("there is no such case".to_owned());
+    };
+    let (base, tier, file) = (&bases.all[stretch.base], stretch.tier, stretch.file.as_str());
+    let at = number * stretch.rot.unit();
+    let checked = with_copy(&base.disk, |disk, sched| {
+        let before = disk.read_file(tier, file);
+        match stretch.rot {
+            Rot::Bit => disk.flip_bit(tier, file, at, (at * 5 % 8) as u8),
+            Rot::Fill(bytes, byte) => {
+                let end = (at + bytes).min(before.len() as u64);
+                let mut rng = Rng::new(at);
+                let garbage = (at..end).map(|_| byte.unwrap_or_else(|| rng.next_u64() as u8));
+                disk.overwrite(tier, file, at, &garbage.collect::<Vec<_>>());
+            }
+        }
+        if disk.read_file(tier, file) == before {
+            return Ok(());
+        }
+        if base.closed {
+            let report = cuesta::verify_in(&small(), world(sched, disk), &mut |_| {});
+            if report.is_ok_and(|report| report.problems.is_empty()) {
+                return Err("passes verification".to_owned());
+            }
+        }
+        look(base, disk, sched, file.starts_with("data")).map(drop)
+    });
+    let told = |what| {
+        format!("{} store, {:?} at byte {at} of {file} of tier {tier}: {what}", base.name, stretch.rot)
+    };
+    checked.map(|()| 1).map_err(told)
+}
+
+/// What happens to blocks and files of the closed store.
+#[derive(Clone, Debug)]
+enum Astray {
+    CutTo(usize, String, u64),
+    LongerBy(usize, String, u64),
+    Removed(usize, String),
+    CopiedAs(usize, String, String),
+    Swapped(usize, String, String),
+    /// The file of that name of the older state, or of another store.
+    FileOf(Whose, usize, String),
+    PageOf(Whose, usize, String, u64),
+    PagesSwapped(usize, String, u64, u64),
+    /// The whole tier; must be refused.
+    TierOf(Whose, usize),
+    /// The nth read of opening and reading everything.
+    Read(Effect, u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Older,
+    Foreign,
+}
+
+impl Bases {
+    fn of(&self, whose: Whose) -> &SimDisk {
+        match whose {
+            Whose::Older => &self.older,
+            Whose::Foreign => &self.foreign,
+        }
+    }
+}
+
+fn astray() -> &'static [Astray] {
+    static ALL: OnceLock<Vec<Astray>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let mut out = Vec::new();
+        let Ok(bases) = bases() else { return out };
+        for tier in 0..2 {
+            let files = bases.all[0].disk.files(tier);
+            for file in &files {
+                let (name, bytes) = (file.name.clone(), file.bytes);
+                for end in [0, 1, 63, 64, 511, 512, bytes / 2, bytes - bytes % PAGE, bytes - 1] {
+                    out.extend((end < bytes).then(|| Astray::CutTo(tier, name.clone(), end)));
+                }
+                for more in [1, 64, PAGE, 16 * PAGE] {
+                    out.push(Astray::LongerBy(tier, name.clone(), more));
+                }
+                out.push(Astray::Removed(tier, name.clone()));
+                for number in [1, 5, 900] {
+                    if let Some((kind, _)) = name.split_once('-') {
+                        let copy = format!("{kind}-{number:08}");
+                        let taken = files.iter().any(|file| file.name == copy);
+                        out.extend((!taken).then(|| Astray::CopiedAs(tier, name.clone(), copy)));
+                    }
+                }
+                for other in files.iter().filter(|other| other.name > name) {
+                    out.push(Astray::Swapped(tier, name.clone(), other.name.clone()));
+                }
+                let pages = bytes.div_ceil(PAGE);
+                for whose in [Whose::Older, Whose::Foreign] {
+                    if bases.of(whose).files(tier).iter().any(|file| file.name == name) {
+                        out.push(Astray::FileOf(whose, tier, name.clone()));
+                        out.extend((0..pages).map(|page| Astray::PageOf(whose, tier, name.clone(), page)));
+                    }
+                }
+                for a in 0..pages {
+                    out.extend((a + 1..pages).map(|b| Astray::PagesSwapped(tier, name.clone(), a, b)));
+                }
+            }
+            out.extend([Astray::TierOf(Whose::Older, tier), Astray::TierOf(Whose::Foreign, tier)]);
+        }
+        for nth in 1..200 {
+            out.extend([Astray::Read(Effect::StaleRead, nth), Astray::Read(Effect::MisdirectedRead, nth)]);
+        }
+        out
+    })
+}
+
+pub(super) fn astray_cases() -> u64 {
+    astray().len().max(1) as u64
+}
+
+pub(super) fn astray_case(number: u64) -> Result<u64, String> {
+    let bases = bases().as_ref().map_err(Clone::clone)?;
+    let Some(what) = astray().get(number as usize) else { return Err("there is no such case".to_owned()) };
+    let base = &bases.all[0];
+    let checked = with_copy(&base.disk, |disk, sched| {
+        what.happen(bases, disk);
+        let opened = look(base, disk, sched, false)?;
+        match what {
+            Astray::TierOf(..) if opened => Err("the store opens".to_owned()),
+            _ => Ok(()),
+        }
+    });
+    checked.map(|()| 1).map_err(|wrong| format!("{what:?}: {wrong}"))
+}
+
+impl Astray {
+    fn happen(&self, bases: &Bases, disk: &SimDisk) {
+        match self {
+            Self::CutTo(tier, name, end) => {
+                disk.write_file(*tier, name, &disk.read_file(*tier, name)[..*end as usize]);
+            }
+            Self::LongerBy(tier, name, more) => {
+                let mut bytes = disk.read_file(*tier, name);
+                bytes.resize(bytes.len() + *more as usize, 0x5a);
+                disk.write_file(*tier, name, &bytes);
+            }
+            Self::Removed(tier, name) => disk.remove_file(*tier, name),
+            Self::CopiedAs(tier, name, copy) => disk.write_file(*tier, copy, &disk.read_file(*tier, name)),
+            Self::Swapped(tier, a, b) => {
+                let (of_a, of_b) = (disk.read_file(*tier, a), disk.read_file(*tier, b));
+                disk.write_file(*tier, a, &of_b);
+                disk.write_file(*tier, b, &of_a);
+            }
+            Self::FileOf(whose, tier, name) => {
+                disk.write_file(*tier, name, &bases.of(*whose).read_file(*tier, name));
+            }
+            Self::PageOf(whose, tier, name, page) => {
+                let (mut bytes, theirs) =
+                    (disk.read_file(*tier, name), bases.of(*whose).read_file(*tier, name));
+                let (start, end) = ((page * PAGE) as usize, ((page + 1) * PAGE) as usize);
+                let end = end.min(bytes.len()).min(theirs.len());
+                if start < end {
+                    bytes[start..end].copy_from_slice(&theirs[start..end]);
+                }
+                disk.write_file(*tier, name, &bytes);
+            }
+            Self::PagesSwapped(tier, name, a, b) => {
+                let mut bytes = disk.read_file(*tier, name);
+                let (a, b) = ((a * PAGE) as usize, (b * PAGE) as usize);
+                let len = (PAGE as usize).min(bytes.len() - b);
+                let (front, back) = bytes.split_at_mut(b);
+                front[a..a + len].swap_with_slice(&mut back[..len]);
+                disk.write_file(*tier, name, &bytes);
+            }
+            Self::TierOf(whose, tier) => {
+                let theirs = bases.of(*whose);
+                for file in disk.files(*tier) {
+                    disk.remove_file(*tier, &file.name);
+                }
+                for file in theirs.files(*tier) {
+                    disk.write_file(*tier, &file.name, &theirs.read_file(*tier, &file.name));
+                }
+            }
+            Self::Read(effect, nth) => disk.set_faults(vec![Fault::new(*effect).nth(*nth)]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_kind_of_thing_goes_astray() {
+        let kinds: BTreeSet<String> =
+            astray().iter().map(|what| format!("{what:?}").split('(').next().unwrap().to_owned()).collect();
+        assert_eq!(kinds.len(), 10, "{kinds:?}");
+        assert!(rot_cases() > 30_000 && astray_cases() > 500, "{} {}", rot_cases(), astray_cases());
+    }
+}
