@@ -44,6 +44,8 @@ mod log;
 mod memtable;
 mod merge;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod policy;
 mod table;
 mod tier;

@@ -8,6 +8,7 @@
 
 mod fixture;
 mod model;
+pub mod planted;
 pub mod rows;
 mod run;
 pub mod scenarios;

@@ -5,7 +5,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output")]
 #![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
+use cuesta_sim::planted::{Bug, Caught, hunt};
 use cuesta_sim::rows::{self, Effort, Report, Row};
 use cuesta_sim::{Run, RunConfig};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,8 +19,11 @@ use std::time::{Duration, Instant};
 ///
 /// Every case is replayed by its row and number alone: `cuesta-sim --rows 2 --seed 17`.
 #[derive(Parser)]
-#[command(name = "cuesta-sim", version)]
+#[command(name = "cuesta-sim", version, args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+
     /// Which rows: all, or numbers with commas
     #[arg(long, default_value = "all")]
     rows: String,
@@ -49,6 +53,53 @@ struct Cli {
     json: bool,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Wake each planted bug in turn and say which row finds it
+    Planted {
+        /// Only this one
+        #[arg(long, value_name = "NAME")]
+        bug: Option<String>,
+        /// One JSON object a bug
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn planted(only: Option<&str>, json: bool) -> Result<bool, String> {
+    let all = Bug::ALL.into_iter().filter(|bug| only.is_none_or(|name| bug.name() == name));
+    let all: Vec<Bug> = all.collect();
+    if all.is_empty() {
+        let names: Vec<String> = Bug::ALL.iter().map(|bug| bug.name()).collect();
+        return Err(format!("there is no such bug; there are {}", names.join(", ")));
+    }
+    let mut found = 0;
+    for bug in &all {
+        let begun = Instant::now();
+        let caught = hunt(*bug);
+        found += usize::from(caught.is_some());
+        let seconds = begun.elapsed().as_secs_f64();
+        let name = bug.name();
+        match (caught, json) {
+            (Some(Caught { row, after, violation: (case, what) }), true) => println!(
+                "{}",
+                json!({ "bug": name, "caught": true, "row": row, "after": after, "case": case, "what": what })
+            ),
+            (None, true) => println!("{}", json!({ "bug": name, "caught": false })),
+            (Some(Caught { row, after, violation: (case, what) }), false) => {
+                let what = what.lines().next().unwrap_or_default();
+                let what: String = what.chars().take(120).collect();
+                println!("{name}: row {row} case {case}, after {after} runs, {seconds:.1} s: {what}");
+            }
+            (None, false) => println!("{name}: NOT FOUND in {seconds:.1} s"),
+        }
+    }
+    if !json {
+        println!("{found} of {} planted bugs found", all.len());
+    }
+    Ok(found == all.len())
+}
+
 fn chosen(rows: &str) -> Result<Vec<Row>, String> {
     if rows == "all" {
         return Ok(rows::ALL.to_vec());
@@ -65,6 +116,16 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // A panic in a case is a violation and is told as one.
     std::panic::set_hook(Box::new(|_| {}));
+    if let Some(Command::Planted { bug, json }) = &cli.command {
+        return match planted(bug.as_deref(), *json) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(why) => {
+                eprintln!("cuesta-sim: {why}");
+                ExitCode::from(2)
+            }
+        };
+    }
     let rows = match chosen(&cli.rows) {
         Ok(rows) => rows,
         Err(why) => {
@@ -134,9 +195,14 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
     }
     for (case, what) in &report.violations {
         eprintln!("row {number} case {case}: {what}\n  replay: cuesta-sim --rows {number} --seed {case}");
+        let small = rows::smallest(row, *case).map(|run| format!("smallest run that fails: --run \"{run}\""));
+        if let Some(small) = &small {
+            eprintln!("  {small}");
+        }
         let kept = cli.keep.as_ref().map(|dir| {
             std::fs::create_dir_all(dir)?;
-            let text = format!("row {number} case {case}\n{what}\n");
+            let small = small.as_deref().unwrap_or_default();
+            let text = format!("row {number} case {case}\n{what}\n{small}\n");
             std::fs::write(dir.join(format!("row{number}-case{case}.txt")), text)
         });
         if let Some(Err(error)) = kept {

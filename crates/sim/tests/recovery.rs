@@ -152,18 +152,13 @@ fn after_a_kill_an_open_begins_log_and_manifest_anew() {
             Sync tier 0 CUESTA 0 at 0
             Write tier 0 CUESTA 4096 at 4096
             Sync tier 0 CUESTA 0 at 0
-            Create tier 0 data-00000004 0 at 0
-            Create tier 0 meta-00000004 0 at 0
-            Write tier 0 data-00000004 4096 at 0
-            Sync tier 0 data-00000004 0 at 0
-            Write tier 0 meta-00000004 4096 at 0
-            Sync tier 0 meta-00000004 0 at 0
+            Create tier 0 log-00000004 0 at 0
+            Write tier 0 log-00000004 64 at 0
+            Sync tier 0 log-00000004 0 at 0
             SyncDirectory tier 0 0 at 0
-            Create tier 0 log-00000006 0 at 0
-            Write tier 0 log-00000006 64 at 0
-            Sync tier 0 log-00000006 0 at 0
-            SyncDirectory tier 0 0 at 0
-            Write tier 0 manifest-00000003 88 at 128
+            Write tier 0 log-00000004 262080 at 64
+            Sync tier 0 log-00000004 0 at 0
+            Write tier 0 manifest-00000003 64 at 128
             Sync tier 0 manifest-00000003 0 at 0
             Remove tier 0 log-00000002 0 at 0
             Remove tier 0 manifest-00000001 0 at 0

@@ -12,6 +12,7 @@ use crate::format::{FileId, FileKind};
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::options::Durability;
+use crate::planted::{self, Bug};
 use crate::policy::{Plan, RunningPlan, View, leveled};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, TableHandle, TableMeta};
@@ -260,7 +261,13 @@ impl Engine {
         let input = &mut MemCursor::new(sealed.memtable.clone());
         let added = self.write_run(input, sealed.memtable.bytes(), 0, false, Cause::Flush)?;
         let age = self.catalog.lock().take_file_number();
-        let log_start = self.log_after(sealed.first_log);
+        let log_start = match planted::has(Bug::LogTrimmedEarly) {
+            true => self.current.load().active_log,
+            false => self.log_after(sealed.first_log),
+        };
+        if planted::has(Bug::LogRetiredBeforeEdit) {
+            self.retire_logs(sealed.first_log, log_start)?;
+        }
         let edit = Edit {
             added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
             log_start: Some(log_start),
@@ -324,6 +331,11 @@ impl Engine {
                 let mut input = Merge::new(self.merge_sources(&current.version, &numbers));
                 let metas =
                     self.write_run(&mut input, bytes, *output_level, *drop_tombstones, Cause::Compaction)?;
+                if planted::has(Bug::InputsRemovedBeforeEdit) {
+                    for (tier, file, _) in tables.iter().flat_map(|table| table.meta.parts()) {
+                        self.tiers.get(tier)?.remove(file)?;
+                    }
+                }
                 let level = *output_level as u32;
                 let added = metas.into_iter().map(|meta| AddedTable { level, age: 0, meta }).collect();
                 Edit { removed: numbers, added, ..Edit::default() }

@@ -3,6 +3,7 @@
 use super::{Current, Engine};
 use crate::error::{ErrorKind, Result};
 use crate::format::{FileId, FileKind};
+use crate::planted::{self, Bug};
 use crate::tier::Tier;
 use crate::version::Edit;
 use crate::version::manifest::Manifest;
@@ -81,6 +82,10 @@ impl Engine {
         };
         let fast = self.tiers.fast();
         let wrap = |device| self.tiers.metered(device, fast.ordinal, Cause::Manifest);
+        if planted::has(Bug::SuperblockBeforeManifest) {
+            let ahead = Superblock { manifest: number, ..root.superblock };
+            drop(ahead.write(fast.directory.as_ref()));
+        }
         let begun = Manifest::begin(fast.directory.as_ref(), &wrap, self.store, number, &snapshot);
         // The old manifest has everything; a failure to begin a new one costs only its growth. Here and below, a file
         // that cannot be removed is an orphan, which the next open tries again.

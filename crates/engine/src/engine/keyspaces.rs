@@ -9,6 +9,7 @@
 use super::Engine;
 use super::commit::Root;
 use crate::error::{Error, ErrorKind, Result};
+use crate::planted::{self, Bug};
 use crate::version::Edit;
 use cuesta_sched::{Mutex, Sched};
 use std::collections::BTreeMap;
@@ -66,7 +67,9 @@ impl Engine {
 
     /// Makes keyspaces in one edit; an answer for each name.
     fn create_all(&self, root: &mut Root, names: &[&str]) -> Vec<Result<u32>> {
-        if let Err(error) = self.sync_log() {
+        if !planted::has(Bug::KeyspaceBeforeLog)
+            && let Err(error) = self.sync_log()
+        {
             return vec![Err(error); names.len()];
         }
         // With the root in hand, nobody else can take a name or an id meanwhile.
@@ -87,7 +90,8 @@ impl Engine {
             names.iter().map(&mut take).collect()
         };
         let Some((last, _)) = created.last() else { return answers };
-        let edit = Edit { next_keyspace: Some(last + 1), created, ..Edit::default() };
+        let next_keyspace = (!planted::has(Bug::KeyspaceIdReused)).then_some(last + 1);
+        let edit = Edit { next_keyspace, created, ..Edit::default() };
         match self.commit_as(root, edit, |_| {}) {
             Ok(()) => answers,
             Err(error) => answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect(),

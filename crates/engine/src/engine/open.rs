@@ -9,9 +9,10 @@
 //! 4. replay the log;
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
 //! 6. make all names durable. After a clean close, go on in the manifest and log that are there. After anything else
-//!    begin both anew: what was replayed is turned into tables, which one edit of the new manifest names with a new
-//!    log. That makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since
-//!    what is read of it now may be the kernel's and never reach the medium, whatever a further sync says;
+//!    begin both anew: what was replayed is copied into a new log if it is little (so that a store that is killed over
+//!    and over does not grow), else turned into tables; one edit of the new manifest names these and the new log. That
+//!    makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since what is read
+//!    of it now may be the kernel's and never reach the medium, whatever a further sync says;
 //! 7. remove files that the manifest does not name.
 //!
 //! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
@@ -28,12 +29,13 @@ use super::{Current, Engine};
 use crate::compaction::{OutputOptions, Retain, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
-use crate::format::record::RecordKind;
+use crate::format::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
 use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
+use crate::planted::{self, Bug};
 use crate::table::BlockCache;
 use crate::tier::{Tier, Tiers};
 use crate::version::edit::AddedTable;
@@ -58,7 +60,7 @@ pub struct World {
 /// Held as long as the store is open, one for each tier.
 pub(crate) type Locks = Vec<Box<dyn Lock>>;
 
-/// Largest share of a memtable's limit that a log may have grown to and still be gone on with after a clean close.
+/// Largest share of a memtable's limit that was replayed and still stays in memory and in a log.
 const KEEP_LOG_SHARE: u64 = 2;
 
 /// A store whose files have been found and read, before anything is written.
@@ -383,6 +385,25 @@ struct Recovered {
     memtable: Arc<MemTable>,
     /// Tables that replay filled before it ended; not in any version yet.
     tables: Vec<(u64, Vec<TableMeta>)>,
+    /// What was replayed, for another log; `None` when it was too much.
+    copied: Option<Copied>,
+}
+
+/// Batches as they came out of a log: records with holes for their headers, and each one's numbers and payload length.
+#[derive(Default)]
+struct Copied {
+    records: Vec<u8>,
+    members: Vec<((Seq, u32), usize)>,
+}
+
+impl Copied {
+    fn push(&mut self, header: &RecordHeader, payload: &[u8]) {
+        let at = self.records.len();
+        self.records.resize(at + RECORD_HEADER_BYTES, 0);
+        self.records.extend_from_slice(payload);
+        self.records.resize(at + header.stored_bytes(), 0);
+        self.members.push(((header.first_seq, header.entries), payload.len()));
+    }
 }
 
 impl Found {
@@ -394,14 +415,15 @@ impl Found {
         let mut recovered = self.replay(&options)?;
         // Names that were found here may be a killed process's, seen by us and not yet durable.
         self.tiers.all.iter().try_for_each(Tier::sync_names)?;
-        let was_closed = self.superblocks[0].log_end != Position::default();
+        let was_closed =
+            self.superblocks[0].log_end != Position::default() || planted::has(Bug::ResumedAfterCrash);
         let mut superblock = self.raise_epoch()?;
         let mut manifest = self.resume_manifest(&mut superblock, was_closed)?;
-        let last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
-        let keep = was_closed
-            && recovered.tables.is_empty()
-            && recovered.log.resumable
-            && recovered.writer.used_bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
+        let mut last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
+        if planted::has(Bug::NumbersReused) {
+            last_seq = Seq(last_seq.0.saturating_sub(2));
+        }
+        let keep = was_closed && recovered.copied.is_some() && recovered.log.resumable;
         let log = match keep {
             true => self.resume_log(recovered.log.end)?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
@@ -454,6 +476,7 @@ impl Found {
         let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
         let (mut writer, mut memtable) = MemTable::new(self.seed);
         let mut tables = Vec::new();
+        let mut copied = Some(Copied::default());
         // Numbers in use by files that no edit names: what a crash left, and the logs themselves.
         let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
         let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
@@ -464,13 +487,17 @@ impl Found {
                 return Err(Error::corrupt("log", header.durable.offset, found));
             }
             apply_payload(&mut writer, payload, header.first_seq)?;
+            match writer.used_bytes() > options.memtable_bytes() / KEEP_LOG_SHARE {
+                true => copied = None,
+                false => copied.iter_mut().for_each(|copied| copied.push(header, payload)),
+            }
             if writer.used_bytes() > options.memtable_bytes() {
                 tables.push(self.flush_replayed(options, &memtable)?);
                 (writer, memtable) = MemTable::new(self.seed);
             }
             Ok(())
         })?;
-        Ok(Recovered { log, writer, memtable, tables })
+        Ok(Recovered { log, writer, memtable, tables, copied })
     }
 
     /// Writes a replayed memtable as tables: their run's age, and what they are.
@@ -529,6 +556,10 @@ impl Found {
             }
             opening.write(self.tiers.fast().directory.as_ref())?;
             for (tier, old) in self.tiers.all[1..].iter().zip(others) {
+                if planted::has(Bug::EpochNotRaised) {
+                    opening.epoch = first.epoch;
+                    continue;
+                }
                 let next = Superblock { epoch: opening.epoch, ..raised(old, Phase::Open) };
                 next.write(tier.directory.as_ref())?;
             }
@@ -573,21 +604,31 @@ impl Found {
         LogWriter::resume(Place { store, file, offset: end.offset }, device)
     }
 
-    /// Turns everything replayed into tables and begins a new log, in one edit.
+    /// Puts everything replayed into a new log, or into tables in front of one, and names it in one edit.
     fn cut_log(
         &mut self,
         options: &Options,
         recovered: &mut Recovered,
         manifest: &mut Manifest,
     ) -> Result<LogWriter> {
-        if !recovered.writer.is_empty() {
+        if recovered.copied.is_none() && !recovered.writer.is_empty() {
             recovered.tables.push(self.flush_replayed(options, &recovered.memtable)?);
             (recovered.writer, recovered.memtable) = MemTable::new(self.seed);
+        }
+        if planted::has(Bug::OldLogRemovedBeforeEdit) {
+            for old in log_numbers(&self.listed[0]) {
+                self.tiers.fast().remove(FileId::new(FileKind::Log, old))?;
+            }
         }
         let number = self.catalog.take_file_number();
         let wrap = |device| self.tiers.metered(device, 0, Cause::Log);
         let store = self.superblocks[0].store;
         let next = NextLog::prepare(self.tiers.fast().directory.as_ref(), &wrap, store, number, None)?;
+        let mut log = LogWriter::start_unnamed(store, next);
+        if let Some(mut copied) = recovered.copied.take() {
+            log.append(&mut copied.records, copied.members.iter().copied())?;
+        }
+        log.sync()?;
         let mut edit = Edit {
             log_start: Some(number),
             next_file: Some(self.catalog.next_file),
@@ -599,13 +640,15 @@ impl Found {
         }
         manifest.append(&edit)?;
         self.catalog.apply(&edit, &self.tables)?;
-        let log = LogWriter::start(store, next);
         self.tiers.fast().count(log.filled_after(0));
         Ok(log)
     }
 
     /// Removes files that nothing names: what crashes left behind.
     fn remove_orphans(&self, log: u64, manifest: u64) -> Result<()> {
+        if planted::has(Bug::OrphansKept) {
+            return Ok(());
+        }
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
             for file in listed {
                 let Some(id) = FileId::from_name(&file.name) else { continue };

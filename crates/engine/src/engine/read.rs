@@ -10,6 +10,7 @@ use super::{Current, Engine};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
+use crate::planted::{self, Bug};
 use crate::value::Value;
 use crate::version::TableHandle;
 use std::sync::Arc;
@@ -29,7 +30,10 @@ impl Engine {
         self.check_open()?;
         let current = self.current.load();
         // After `current`: see the module's head of the engine.
-        let seq = at.unwrap_or_else(|| self.visible());
+        let mut seq = at.unwrap_or_else(|| self.visible());
+        if planted::has(Bug::ReadOneTooLow) {
+            seq = Seq(seq.0.saturating_sub(1));
+        }
         self.operations.got();
         self.find(&current, key, Trailer::read_at(seq))
     }

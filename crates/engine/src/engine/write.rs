@@ -18,6 +18,7 @@ use crate::key::{KeyspaceId, Seq};
 use crate::log::{BatchEntries, LogWriter, NextLog, SEAL_BYTES};
 use crate::memtable::{MemTable, MemTableWriter};
 use crate::options::Durability;
+use crate::planted::{self, Bug};
 use crate::version::KeyspaceState;
 use cuesta_device::Cause;
 use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
@@ -220,6 +221,12 @@ impl Engine {
             }
             return Err(error);
         }
+        if planted::has(Bug::PublishedEarly)
+            && let Some(last) = group.members.last()
+        {
+            self.visible.store(last.first_seq.0 + u64::from(last.entries) - 1, Ordering::Release);
+            self.sched.yield_point();
+        }
         if let Err(error) = group.apply(&mut lead.memtable) {
             self.fail(&error);
             return Err(error);
@@ -242,7 +249,7 @@ impl Engine {
             self.count_log(lead, records.len() as u64)?;
             lead.log.append(records, group.members.iter().filter(|member| member.logged).map(numbers))?;
         }
-        match group.sync {
+        match group.sync && !planted::has(Bug::AcknowledgedEarly) {
             // Not `Full`, whatever the medium says: after a failed sync nothing is known.
             true => lead
                 .log

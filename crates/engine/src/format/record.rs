@@ -10,6 +10,7 @@ use super::coding::{Decode, Malformed, Reader};
 use super::file::FileId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Seq;
+use crate::planted::{self, Bug};
 
 /// Bytes of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 48;
@@ -83,7 +84,8 @@ impl RecordHeader {
 
     /// Whether `payload` is what was written under this header at `place`.
     pub(crate) fn covers(&self, place: Place, payload: &[u8]) -> bool {
-        payload.len() == self.payload_bytes && place.checksum(&[payload]) == self.payload_sum
+        payload.len() == self.payload_bytes
+            && (place.checksum(&[payload]) == self.payload_sum || planted::has(Bug::LogChecksumSkipped))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::format::file::{HEADER_BYTES, encode_header};
 use crate::format::record::{self, RecordKind, encode_record};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
+use crate::planted::{self, Bug};
 use cuesta_device::{Access, Device, Directory};
 use std::sync::Arc;
 
@@ -47,7 +48,9 @@ impl NextLog {
         let device = wrap(device);
         device.write_at(&encode_header(store, file), 0).map_err(fail)?;
         device.sync().map_err(fail)?;
-        directory.sync().map_err(fail)?;
+        if !planted::has(Bug::LogNameSyncDropped) {
+            directory.sync().map_err(fail)?;
+        }
         let filled = device.len().map_err(fail)?;
         Ok(Self { number, device, filled })
     }
@@ -73,6 +76,12 @@ impl LogWriter {
             Place { store, file: FileId::new(FileKind::Log, next.number), offset: HEADER_BYTES as u64 };
         let durable = Position { file: next.number, offset: place.offset };
         Self { place, device: next.device, filled: next.filled, durable, sealed: Vec::new() }
+    }
+
+    /// As [`LogWriter::start`] for a file that no edit names yet: until the next sync its records claim nothing to be
+    /// durable. After a crash before that edit they lie beyond the log's end, and what they say of it would count.
+    pub(crate) fn start_unnamed(store: StoreId, next: NextLog) -> Self {
+        Self { durable: Position::default(), ..Self::start(store, next) }
     }
 
     /// Goes on behind the last record of a file that was replayed and synced.
@@ -146,7 +155,7 @@ impl LogWriter {
     /// After an append for which there was no room: part of it may have arrived, whole records even, which a killed
     /// process's successor would replay though their writers were refused. So the first header is wiped.
     fn take_back(&self, refused: Error) -> Result<()> {
-        if *refused.kind() == ErrorKind::Full {
+        if *refused.kind() == ErrorKind::Full && !planted::has(Bug::RefusedRecordLeft) {
             let wiped = self.device.write_at(&[0; record::RECORD_HEADER_BYTES], self.place.offset);
             let wiped =
                 wiped.map_err(|source| Error::io(format!("wipe the end of {}", self.place.file), source));
@@ -168,7 +177,13 @@ impl LogWriter {
         if self.durable == self.end() {
             return Ok(());
         }
+        if planted::has(Bug::SealedLogSyncDropped) {
+            self.sealed.clear();
+        }
         for device in self.sealed.drain(..).chain([self.device.clone()]) {
+            if planted::has(Bug::LogSyncDropped) || planted::has(Bug::SyncRetried) && device.sync().is_err() {
+                continue;
+            }
             device.sync().map_err(|source| Error::io(format!("sync {}", self.place.file), source))?;
         }
         self.durable = self.end();
@@ -190,7 +205,9 @@ impl LogWriter {
 
     /// Makes everything durable and cuts off what the file has beyond its last record.
     pub(crate) fn trim(&mut self) -> Result<()> {
-        self.sync()?;
+        if !planted::has(Bug::CloseSyncDropped) {
+            self.sync()?;
+        }
         if self.filled > self.place.offset {
             let fail = |source| Error::io(format!("trim {}", self.place.file), source);
             self.device.set_len(self.place.offset).map_err(fail)?;

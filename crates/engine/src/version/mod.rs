@@ -20,6 +20,7 @@ pub(crate) use edit::{Edit, TableMeta};
 pub(crate) use tables::{TableHandle, Tables};
 
 use crate::error::{Error, Result};
+use crate::planted::{self, Bug};
 use std::fmt;
 use std::sync::Arc;
 
@@ -147,7 +148,10 @@ impl Version {
             return refuse("it crosses a guard");
         }
         let runs = &mut level.guards[g].runs;
-        let r = runs.partition_point(|run| run.age > age);
+        let r = match planted::has(Bug::OldestRunOnTop) {
+            true => runs.partition_point(|run| run.age < age),
+            false => runs.partition_point(|run| run.age > age),
+        };
         if runs.get(r).is_none_or(|run| run.age != age) {
             runs.insert(r, Run { age, tables: Vec::new() });
         }

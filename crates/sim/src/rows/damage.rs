@@ -111,6 +111,12 @@ fn bases() -> &'static Result<Bases, String> {
     })
 }
 
+/// Makes the stores that the cases damage.
+pub(super) fn prepare() {
+    stretches();
+    astray();
+}
+
 /// Opens a damaged store and reads everything, key by key and as a scan.
 fn look(base: &Base, disk: &SimDisk, sched: &Sched, in_data: bool) -> Result<bool, String> {
     let Ok(db) = Db::open_in(&small(), world(sched, disk)) else { return Ok(false) };

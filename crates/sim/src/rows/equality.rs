@@ -49,7 +49,7 @@ fn option_set(set: u64) -> (Options, usize) {
     ];
     let mut chosen = Options {
         memory_bytes: [8 << 20, 16 << 20, 64 << 20][rng.below(3) as usize],
-        memtable_bytes: Some([16 << 10, 64 << 10, 1 << 20][rng.below(3) as usize]),
+        memtable_bytes: Some([64 << 10, 256 << 10, 1 << 20][rng.below(3) as usize]),
         table_bytes: [64 << 10, 256 << 10, 4 << 20][rng.below(3) as usize],
         direct_io: rng.one_in(2),
         read_ahead_bytes: [4 << 10, 256 << 10][rng.below(2) as usize],

@@ -1,0 +1,127 @@
+//! Bugs put in on purpose, to see that the tests find bugs.
+//!
+//! Each is a mistake that somebody could make in the line where it is asked for. In an ordinary build `has` is the
+//! constant `false` and nothing of it is left. Built with the feature `planted`, which only the simulation's own
+//! command asks for, one of them at a time can be woken for the whole process.
+
+/// A bug; its name in words is [`Bug::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "named by what they do")]
+pub enum Bug {
+    LogSyncDropped = 1,
+    SealedLogSyncDropped,
+    LogNameSyncDropped,
+    ManifestSyncDropped,
+    ManifestNameSyncDropped,
+    TableDataSyncDropped,
+    TableMetaSyncDropped,
+    TableNamesSyncDropped,
+    CloseSyncDropped,
+    SuperblockSlotsTogether,
+    SuperblockBeforeManifest,
+    AcknowledgedEarly,
+    PublishedEarly,
+    LogTrimmedEarly,
+    LogRetiredBeforeEdit,
+    InputsRemovedBeforeEdit,
+    OldLogRemovedBeforeEdit,
+    TombstoneDroppedEarly,
+    SnapshotsForgotten,
+    NumbersReused,
+    ReadOneTooLow,
+    OldestRunOnTop,
+    LogChecksumSkipped,
+    BlockChecksumSkipped,
+    ChecksumWithoutPlace,
+    HoleInReplay,
+    ResumedAfterCrash,
+    SyncRetried,
+    FailureForgotten,
+    RefusedRecordLeft,
+    EpochNotRaised,
+    KeyspaceIdReused,
+    KeyspaceBeforeLog,
+    FilterForgetsAKey,
+    CacheKeyWithoutTable,
+    MergeLosesAnEntry,
+    ScanHidesErrors,
+    OrphansKept,
+}
+
+impl Bug {
+    /// Every bug.
+    pub const ALL: [Self; 38] = [
+        Self::LogSyncDropped,
+        Self::SealedLogSyncDropped,
+        Self::LogNameSyncDropped,
+        Self::ManifestSyncDropped,
+        Self::ManifestNameSyncDropped,
+        Self::TableDataSyncDropped,
+        Self::TableMetaSyncDropped,
+        Self::TableNamesSyncDropped,
+        Self::CloseSyncDropped,
+        Self::SuperblockSlotsTogether,
+        Self::SuperblockBeforeManifest,
+        Self::AcknowledgedEarly,
+        Self::PublishedEarly,
+        Self::LogTrimmedEarly,
+        Self::LogRetiredBeforeEdit,
+        Self::InputsRemovedBeforeEdit,
+        Self::OldLogRemovedBeforeEdit,
+        Self::TombstoneDroppedEarly,
+        Self::SnapshotsForgotten,
+        Self::NumbersReused,
+        Self::ReadOneTooLow,
+        Self::OldestRunOnTop,
+        Self::LogChecksumSkipped,
+        Self::BlockChecksumSkipped,
+        Self::ChecksumWithoutPlace,
+        Self::HoleInReplay,
+        Self::ResumedAfterCrash,
+        Self::SyncRetried,
+        Self::FailureForgotten,
+        Self::RefusedRecordLeft,
+        Self::EpochNotRaised,
+        Self::KeyspaceIdReused,
+        Self::KeyspaceBeforeLog,
+        Self::FilterForgetsAKey,
+        Self::CacheKeyWithoutTable,
+        Self::MergeLosesAnEntry,
+        Self::ScanHidesErrors,
+        Self::OrphansKept,
+    ];
+
+    /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.
+    pub fn name(self) -> String {
+        let mut words = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_ascii_uppercase() && !words.is_empty() {
+                words.push('-');
+            }
+            words.push(letter.to_ascii_lowercase());
+        }
+        words
+    }
+}
+
+#[cfg(feature = "planted")]
+static AWAKE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Wakes a bug in this process, or puts the one that is awake back to sleep.
+#[cfg(feature = "planted")]
+pub fn wake(bug: Option<Bug>) {
+    AWAKE.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Whether `bug` is awake.
+#[inline(always)]
+pub(crate) fn has(bug: Bug) -> bool {
+    #[cfg(feature = "planted")]
+    return AWAKE.load(std::sync::atomic::Ordering::Relaxed) == bug as u8;
+    #[cfg(not(feature = "planted"))]
+    {
+        _ = bug;
+        false
+    }
+}

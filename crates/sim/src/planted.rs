@@ -1,0 +1,55 @@
+//! Row 16: does the table find bugs? Each planted bug is woken in turn, and rows are run until one of them fails.
+
+use crate::rows::{self, Effort, Row};
+pub use cuesta::planted::Bug;
+use cuesta::planted::wake;
+
+/// How a bug was found.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// The row that failed.
+    pub row: u8,
+    /// Units that were run before, over all rows.
+    pub after: u64,
+    /// The case, and what it said.
+    pub violation: (u64, String),
+}
+
+/// The rows that hunt, in this order, and how much of each at most: nowhere more than 2,000 seeds.
+const HUNT: [(u8, f64); 11] = [
+    (12, 0.01),
+    (1, 0.01),
+    (9, 1.0),
+    (14, 0.2),
+    (21, 0.1),
+    (7, 0.3),
+    (2, 0.3),
+    (8, 0.2),
+    (10, 0.5),
+    (6, 0.1),
+    (1, 0.1),
+];
+
+/// Runs rows with `bug` awake until one fails; `None` when none does.
+pub fn hunt(bug: Bug) -> Option<Caught> {
+    // What the rows share is made by a healthy store.
+    rows::prepare();
+    wake(Some(bug));
+    let mut after = 0;
+    let mut caught = None;
+    for (number, share) in HUNT {
+        let Some(row) = rows::ALL.iter().find(|row| row.number == number) else { continue };
+        let report = run(row, share);
+        after += report.runs;
+        if let Some(violation) = report.violations.into_iter().next() {
+            caught = Some(Caught { row: number, after, violation });
+            break;
+        }
+    }
+    wake(None);
+    caught
+}
+
+fn run(row: &Row, share: f64) -> rows::Report {
+    rows::run(row, Effort { share, stop_at_first: true, ..Effort::default() }, &|_| {})
+}
