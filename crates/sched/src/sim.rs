@@ -10,6 +10,7 @@
 //! - Virtual time moves by [`STEP`] at each yield point, and jumps to the earliest deadline when nobody can run.
 //! - When nobody can run and nobody waits for a time, all waiting tasks panic with the list of who waits for what.
 //!   All of them, so that the joins and locks of those that unwind can be answered.
+//! - So they do after [`TIME_MAX`] or [`STEPS_MAX`]: a program that goes round for ever ends, too, and says where.
 //!
 //! Choosing: the generator is asked at each yield point whether to switch; if so, one of the runnable tasks is drawn.
 //! Passing the token parks one thread and unparks another (some microseconds); not switching costs one uncontended
@@ -30,6 +31,11 @@ use std::time::Duration;
 
 /// How far a yield point moves the virtual clock.
 const STEP: Duration = Duration::from_micros(1);
+
+/// A program that is not done after so much virtual time hangs.
+const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// One that is not done after so many yield points goes round for ever.
+const STEPS_MAX: u64 = 20_000_000;
 
 type TaskId = u64;
 
@@ -115,6 +121,7 @@ impl Baton {
 struct State {
     rng: Rng,
     now: Duration,
+    steps: u64,
     tasks: BTreeMap<TaskId, Task>,
     next_task: TaskId,
     /// Who holds the token; nobody before the first task and when only outsiders could go on.
@@ -123,7 +130,8 @@ struct State {
     runs: usize,
     /// Earliest deadline of any waiting task, or an earlier time.
     alarm: Option<Duration>,
-    deadlock: Option<String>,
+    /// Why all tasks are to panic.
+    given_up: Option<String>,
     trace: u64,
     /// Scratch of `choose`, kept to spare an allocation a switch.
     runnable: Vec<TaskId>,
@@ -162,12 +170,13 @@ impl Sim {
         let state = State {
             rng,
             now: Duration::ZERO,
+            steps: 0,
             tasks: BTreeMap::new(),
             next_task: 0,
             current: None,
             runs: 0,
             alarm: None,
-            deadlock: None,
+            given_up: None,
             trace: 0,
             runnable: Vec::new(),
         };
@@ -253,6 +262,13 @@ impl Sim {
         let mut state = self.locked();
         state.now += STEP;
         state.ring();
+        state.steps += 1;
+        if state.steps > STEPS_MAX {
+            state.declare_hang();
+            drop(state);
+            self.after_wait(me);
+            return;
+        }
         if !state.rng.one_in(chance.0) {
             return;
         }
@@ -317,7 +333,7 @@ impl Sim {
     fn after_wait(&self, me: TaskId) -> Woken {
         let state = self.locked();
         let woken = state.tasks.get(&me).map_or(Woken::ByEvent, |task| task.woken);
-        if let Some(message) = &state.deadlock
+        if let Some(message) = &state.given_up
             && !thread::panicking()
         {
             let message = message.clone();
@@ -435,6 +451,9 @@ impl State {
             if let Some(alarm) = self.alarm {
                 self.now = self.now.max(alarm);
                 self.ring();
+                if self.now > TIME_MAX {
+                    self.declare_hang();
+                }
             } else if self.runs == 0 || self.tasks.is_empty() {
                 return None;
             } else {
@@ -444,8 +463,23 @@ impl State {
     }
 
     fn declare_deadlock(&mut self) {
-        let mut message = String::from("deadlock in simulation:");
-        for task in self.tasks.values_mut() {
+        let message = format!("deadlock in simulation:{}", self.waiting());
+        assert!(self.given_up.is_none(), "while unwinding from a deadlock, another {message}");
+        self.end_all(message);
+    }
+
+    /// Once: those that unwind from it may take their time.
+    fn declare_hang(&mut self) {
+        if self.given_up.is_none() && self.runs > 0 {
+            let (now, steps) = (self.now, self.steps);
+            self.end_all(format!("no end after {now:.0?} and {steps} steps:{}", self.waiting()));
+        }
+    }
+
+    /// Who waits for what.
+    fn waiting(&self) -> String {
+        let mut message = String::new();
+        for task in self.tasks.values() {
             if let Status::Waiting { wait, .. } = task.status {
                 let what = match wait {
                     Wait::Lock(_) => "a lock",
@@ -455,10 +489,14 @@ impl State {
                 };
                 message += &format!(" {} waits for {what};", task.name);
             }
-            task.wake(Woken::ByEvent);
         }
-        assert!(self.deadlock.is_none(), "while unwinding from a deadlock, another {message}");
-        self.deadlock = Some(message);
+        message
+    }
+
+    /// All tasks go on, to panic with `message`.
+    fn end_all(&mut self, message: String) {
+        self.tasks.values_mut().for_each(|task| task.wake(Woken::ByEvent));
+        self.given_up = Some(message);
     }
 
     fn dispatch(&mut self, task: TaskId) {

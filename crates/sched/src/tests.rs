@@ -120,6 +120,28 @@ fn a_deadlock_panics_with_the_names_of_those_who_wait() {
 }
 
 #[test]
+fn a_program_that_goes_round_for_ever_panics_with_the_names_of_those_who_wait() {
+    for nap in [Duration::ZERO, Duration::from_secs(1)] {
+        let sched = Sched::simulated(1);
+        let message = panic_message(|| {
+            sched.run(|| {
+                let theirs = sched.clone();
+                let body = move || loop {
+                    match nap.is_zero() {
+                        true => theirs.yield_point(),
+                        false => theirs.sleep(nap),
+                    }
+                };
+                let spinner = sched.spawn("spinner", Priority::Normal, body).unwrap();
+                spinner.join();
+            });
+        });
+        assert!(message.contains("no end after"), "{message}");
+        assert!(message.contains("main waits for the end of a thread"), "{message}");
+    }
+}
+
+#[test]
 fn locks_taken_in_opposite_order_deadlock_under_some_seed() {
     let crossed = |seed| {
         let sched = Sched::simulated(seed);

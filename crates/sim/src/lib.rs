@@ -2,11 +2,14 @@
 //!
 //! [`Model`] is the oracle: every state that the store has acknowledged, in the one order of commits. [`Run`] drives
 //! random operations from a seed, cuts or kills at any point, also during recovery, reopens, and checks that what is
-//! found is a state the durability level allows. [`scenarios`] are short scripts for exhaustive cuts.
+//! found is a state the durability level allows. [`scenarios`] are short scripts for exhaustive cuts. [`rows`] is the
+//! table of faults; [`planted`] shows that it finds bugs. [`kernel`] does to real processes and file systems what can
+//! be done to them.
 //!
 //! A violation is told with one line that replays it.
 
 mod fixture;
+pub mod kernel;
 mod model;
 pub mod planted;
 pub mod rows;

@@ -6,7 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
 
 use clap::{Parser, Subcommand};
-use cuesta_sim::planted::{Bug, Caught, hunt};
+use cuesta_sim::planted::{Bug, Caught, hunt, wake};
 use cuesta_sim::rows::{self, Effort, Report, Row};
 use cuesta_sim::{Run, RunConfig};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -24,7 +24,7 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Which rows: all, or numbers with commas
+    /// Which rows: all, simulation, kernel, or names with commas
     #[arg(long, default_value = "all")]
     rows: String,
     /// Run just this case (for rows of random runs: this seed) of the first of the rows
@@ -45,6 +45,9 @@ struct Cli {
     /// Cases at once [default: one a processor]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Run them with this planted bug awake
+    #[arg(long, value_name = "BUG")]
+    awake: Option<String>,
     /// Write the cases that failed into this directory, a file each
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -64,15 +67,19 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// What row 5 kills
+    #[command(hide = true)]
+    Child { dir: PathBuf, seed: u64, first: u64 },
+}
+
+fn named(name: &str) -> Result<Bug, String> {
+    let names = || Bug::ALL.iter().map(|bug| bug.name()).collect::<Vec<_>>().join(", ");
+    let bug = Bug::ALL.into_iter().find(|bug| bug.name() == name);
+    bug.ok_or_else(|| format!("there is no bug {name:?}; there are {}", names()))
 }
 
 fn planted(only: Option<&str>, json: bool) -> Result<bool, String> {
-    let all = Bug::ALL.into_iter().filter(|bug| only.is_none_or(|name| bug.name() == name));
-    let all: Vec<Bug> = all.collect();
-    if all.is_empty() {
-        let names: Vec<String> = Bug::ALL.iter().map(|bug| bug.name()).collect();
-        return Err(format!("there is no such bug; there are {}", names.join(", ")));
-    }
+    let all = only.map_or_else(|| Ok(Bug::ALL.to_vec()), |name| named(name).map(|bug| vec![bug]))?;
     let mut found = 0;
     for bug in &all {
         let begun = Instant::now();
@@ -100,48 +107,61 @@ fn planted(only: Option<&str>, json: bool) -> Result<bool, String> {
     Ok(found == all.len())
 }
 
-fn chosen(rows: &str) -> Result<Vec<Row>, String> {
-    if rows == "all" {
-        return Ok(rows::ALL.to_vec());
+fn chosen(words: &str) -> Result<Vec<Row>, String> {
+    let mut chosen = Vec::new();
+    for word in words.split(',').map(str::trim) {
+        let is_meant = |row: &&Row| match word {
+            "all" => true,
+            "simulation" => row.is_simulated(),
+            "kernel" => !row.is_simulated(),
+            name => row.name() == name || row.number.to_string() == name,
+        };
+        let before = chosen.len();
+        chosen.extend(rows::ALL.iter().filter(is_meant).copied());
+        if chosen.len() == before {
+            let known: Vec<String> = rows::ALL.iter().map(Row::name).collect();
+            return Err(format!("there is no row {word:?}; there are {}", known.join(", ")));
+        }
     }
-    let find = |word: &str| {
-        let row = rows::ALL.iter().find(|row| row.number.to_string() == word.trim());
-        let known: Vec<String> = rows::ALL.iter().map(|row| row.number.to_string()).collect();
-        row.copied().ok_or_else(|| format!("there is no row {word:?}; there are {}", known.join(", ")))
-    };
-    rows.split(',').map(find).collect()
+    Ok(chosen)
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // A panic in a case is a violation and is told as one.
     std::panic::set_hook(Box::new(|_| {}));
-    if let Some(Command::Planted { bug, json }) = &cli.command {
-        return match planted(bug.as_deref(), *json) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::FAILURE,
-            Err(why) => {
-                eprintln!("cuesta-sim: {why}");
-                ExitCode::from(2)
-            }
-        };
-    }
-    let rows = match chosen(&cli.rows) {
-        Ok(rows) => rows,
-        Err(why) => {
-            eprintln!("cuesta-sim: {why}");
-            return ExitCode::from(2);
+    let good = match &cli.command {
+        Some(Command::Planted { bug, json }) => planted(bug.as_deref(), *json),
+        Some(Command::Child { dir, seed, first }) => rows::child(dir, *seed, *first).map(|()| true),
+        None => {
+            let awake = cli.awake.as_deref().map(named).transpose();
+            awake.and_then(|bug| {
+                let rows = chosen(&cli.rows)?;
+                rows::prepare();
+                wake(bug);
+                Ok(table(&cli, &rows))
+            })
         }
     };
-    let good = match (&cli.run, cli.seed) {
+    match good {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("cuesta-sim: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn table(cli: &Cli, rows: &[Row]) -> bool {
+    match (&cli.run, cli.seed) {
         (Some(config), _) => one(&config.to_string(), || Run::new(config.clone()).run().map(drop)),
         (None, Some(case)) => {
             let row = &rows[0];
-            one(&format!("row {} case {case}", row.number), || (row.case)(case).map(drop))
+            one(&format!("row {} case {case}", row.name()), || (row.case)(case).map(drop))
         }
-        (None, None) => rows.iter().filter(|row| !run_row(row, &cli)).count() == 0,
-    };
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        (None, None) => rows.iter().filter(|row| !run_row(row, cli)).count() == 0,
+    }
 }
 
 fn one(name: &str, case: impl FnOnce() -> Result<(), String>) -> bool {
@@ -156,6 +176,13 @@ fn one(name: &str, case: impl FnOnce() -> Result<(), String>) -> bool {
 }
 
 fn run_row(row: &Row, cli: &Cli) -> bool {
+    if let Some(why) = row.missing() {
+        match cli.json {
+            true => println!("{}", json!({ "row": row.name(), "fault": row.fault, "skipped": why })),
+            false => println!("row {:>9} SKIPPED: {}: {why}", row.name(), row.fault),
+        }
+        return true;
+    }
     let default = Effort::default();
     let effort = Effort {
         share: cli.share / 100.0,
@@ -166,7 +193,7 @@ fn run_row(row: &Row, cli: &Cli) -> bool {
     };
     let wanted = (row.figure as f64 * effort.share).ceil() as u64;
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta}");
-    let bar = ProgressBar::new(wanted).with_prefix(format!("row {}", row.number));
+    let bar = ProgressBar::new(wanted).with_prefix(format!("row {}", row.name()));
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let begun = Instant::now();
     let report = rows::run(row, effort, &|done| bar.set_position(done));
@@ -176,10 +203,11 @@ fn run_row(row: &Row, cli: &Cli) -> bool {
 }
 
 fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
-    let Row { number, fault, unit, figure, .. } = row;
+    let Row { fault, unit, figure, .. } = row;
+    let name = row.name();
     if cli.json {
         let told = json!({
-            "row": number, "fault": fault, "profile": "leveled", "runs": report.runs, "unit": unit,
+            "row": name, "fault": fault, "profile": "leveled", "runs": report.runs, "unit": unit,
             "violations": report.violations.len(), "figure": figure, "met": report.met(),
             "seconds": took.as_secs_f64(),
         });
@@ -187,14 +215,14 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
     } else {
         let word = if report.met() { "ok" } else { "FAILED" };
         println!(
-            "row {number:>2} {word:>6}: {} of {figure} {unit}, {} violations, {:.1} s: {fault}",
+            "row {name:>9} {word:>6}: {} of {figure} {unit}, {} violations, {:.1} s: {fault}",
             report.runs,
             report.violations.len(),
             took.as_secs_f64()
         );
     }
     for (case, what) in &report.violations {
-        eprintln!("row {number} case {case}: {what}\n  replay: cuesta-sim --rows {number} --seed {case}");
+        eprintln!("row {name} case {case}: {what}\n  replay: cuesta-sim --rows {name} --seed {case}");
         let small = rows::smallest(row, *case).map(|run| format!("smallest run that fails: --run \"{run}\""));
         if let Some(small) = &small {
             eprintln!("  {small}");
@@ -202,8 +230,8 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
         let kept = cli.keep.as_ref().map(|dir| {
             std::fs::create_dir_all(dir)?;
             let small = small.as_deref().unwrap_or_default();
-            let text = format!("row {number} case {case}\n{what}\n{small}\n");
-            std::fs::write(dir.join(format!("row{number}-case{case}.txt")), text)
+            let text = format!("row {name} case {case}\n{what}\n{small}\n");
+            std::fs::write(dir.join(format!("row{name}-case{case}.txt")), text)
         });
         if let Some(Err(error)) = kept {
             eprintln!("cuesta-sim: the case could not be kept: {error}");

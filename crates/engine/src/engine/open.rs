@@ -129,6 +129,9 @@ impl Engine {
         if self.failure.get().is_some() {
             return Ok(());
         }
+        if planted::has(Bug::CloseSyncDropped) {
+            return Ok(());
+        }
         let unlogged =
             self.sync_log()? || self.current.load().sealed.iter().any(|sealed| sealed.memtable.unlogged());
         if unlogged {

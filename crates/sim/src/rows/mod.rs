@@ -9,9 +9,13 @@ mod cuts;
 mod damage;
 mod equality;
 mod faults;
+mod kernel_cuts;
+mod kernel_room;
+mod killed;
 mod kills;
 mod room;
 
+use crate::kernel;
 use crate::run::{Run, RunConfig, shrink};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -21,11 +25,24 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use killed::child;
+
+/// Where a row's stores live.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// On simulated disks, under a simulated scheduler: replayed by the case's number.
+    Simulation,
+    /// On a real kernel; says why not, where that cannot be.
+    Kernel(fn() -> Option<String>),
+}
+
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its number.
     pub number: u8,
+    /// Where it runs.
+    pub place: Place,
     /// What is done to the store.
     pub fault: &'static str,
     /// What is counted.
@@ -38,10 +55,11 @@ pub struct Row {
     pub case: fn(u64) -> Result<u64, String>,
 }
 
-/// Every row that runs in simulation.
+/// Every row.
 pub const ALL: &[Row] = &[
     Row {
         number: 1,
+        place: Place::Simulation,
         fault: "power cuts, kills and failed syncs in random runs",
         unit: "seeds",
         figure: 20_000,
@@ -50,6 +68,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 2,
+        place: Place::Simulation,
         fault: "a power cut at every operation, in every way it can turn out",
         unit: "images",
         figure: 50_000,
@@ -57,7 +76,26 @@ pub const ALL: &[Row] = &[
         case: cuts::case,
     },
     Row {
+        number: 3,
+        place: Place::Kernel(kernel::no_recording),
+        fault: "a power cut under two ext4 file systems, at any write or flush of their disks",
+        unit: "cuts",
+        figure: 300,
+        cases: None,
+        case: kernel_cuts::case,
+    },
+    Row {
+        number: 5,
+        place: Place::Kernel(|| None),
+        fault: "a process killed by SIGKILL at any moment",
+        unit: "kills",
+        figure: 200,
+        cases: None,
+        case: killed::case,
+    },
+    Row {
         number: 6,
+        place: Place::Simulation,
         fault: "the nth operation fails, once or for ever",
         unit: "faults",
         figure: 100_000,
@@ -66,6 +104,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 7,
+        place: Place::Simulation,
         fault: "a failed sync, in three modes",
         unit: "faults",
         figure: 5_000,
@@ -74,6 +113,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 8,
+        place: Place::Simulation,
         fault: "bit rot and bad sectors",
         unit: "damaged stores",
         figure: 30_000,
@@ -82,6 +122,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 9,
+        place: Place::Simulation,
         fault: "lost, misdirected, stale and swapped blocks and files, a tier rolled back",
         unit: "damaged stores",
         figure: 2_000,
@@ -90,6 +131,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 10,
+        place: Place::Simulation,
         fault: "full tiers and media, then room again",
         unit: "cycles",
         figure: 40,
@@ -97,7 +139,17 @@ pub const ALL: &[Row] = &[
         case: room::case,
     },
     Row {
+        number: 10,
+        place: Place::Kernel(kernel::no_mounts),
+        fault: "full tmpfs and ext4 file systems, then room again",
+        unit: "cycles",
+        figure: 40,
+        cases: None,
+        case: kernel_room::case,
+    },
+    Row {
         number: 12,
+        place: Place::Simulation,
         fault: "none: equal to a map, 500 operations a run",
         unit: "runs",
         figure: 5_000,
@@ -106,6 +158,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 13,
+        place: Place::Simulation,
         fault: "none: one trace of 10,000 operations under 16 sets of options",
         unit: "traces",
         figure: 60,
@@ -114,6 +167,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 14,
+        place: Place::Simulation,
         fault: "several writers and readers at once, then a cut",
         unit: "histories",
         figure: 2_000,
@@ -122,6 +176,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 21,
+        place: Place::Simulation,
         fault: "a kill after each of a thousand opens: no orphan, no growth",
         unit: "opens",
         figure: 1_000,
@@ -130,6 +185,7 @@ pub const ALL: &[Row] = &[
     },
     Row {
         number: 23,
+        place: Place::Simulation,
         fault: "none: one seed run twice",
         unit: "seeds",
         figure: 200,
@@ -137,6 +193,27 @@ pub const ALL: &[Row] = &[
         case: equality::twice,
     },
 ];
+
+impl Row {
+    /// What names it: its number, and `-kernel` if another row of that number runs in simulation.
+    pub fn name(&self) -> String {
+        let twin = ALL.iter().any(|row| row.number == self.number && row.is_simulated());
+        format!("{}{}", self.number, if twin && !self.is_simulated() { "-kernel" } else { "" })
+    }
+
+    /// Whether it runs in simulation.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.place, Place::Simulation)
+    }
+
+    /// Why it cannot run here, if it cannot.
+    pub fn missing(&self) -> Option<String> {
+        match self.place {
+            Place::Simulation => None,
+            Place::Kernel(missing) => missing(),
+        }
+    }
+}
 
 fn config(seed: u64, operations: u64, crash_one_in: u64) -> RunConfig {
     RunConfig { seed, operations, crash_one_in, skip: BTreeSet::new() }
@@ -307,8 +384,7 @@ mod tests {
                 _ => Ok(2),
             }
         }
-        let row =
-            Row { number: 0, fault: "", unit: "", figure: 100, cases: Some(|| 10), case: odd_ones_fail };
+        let row = Row { cases: Some(|| 10), figure: 100, case: odd_ones_fail, ..ALL[0] };
         let report = run(&row, Effort { threads: 2, ..Effort::default() }, &|_| {});
         assert_eq!((report.runs, report.violations.len(), report.met()), (18, 2, false));
         assert!(report.violations[1].1.contains("case 5"));

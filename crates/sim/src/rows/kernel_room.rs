@@ -1,0 +1,70 @@
+//! Row 10 on real file systems: small ones in memory, as tmpfs and as ext4, with a file beside the store that takes
+//! the room and gives it back.
+
+use super::room::Filled;
+use crate::kernel::media::{Mount, image, make_ext4};
+use crate::kernel::scratch;
+use crate::kernel::script::{Script, reopened};
+use cuesta::{Db, Durability};
+use cuesta_sched::{Rng, Sched};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// Bytes of each file system.
+const BYTES: u64 = 24 << 20;
+/// Times the store fills up in one case.
+const CYCLES: u64 = 2;
+
+pub(super) fn case(seed: u64) -> Result<u64, String> {
+    let dir = scratch()?;
+    let mount = |name: &str| {
+        let at = dir.path().join(name);
+        if seed % 2 == 0 {
+            return Mount::tmpfs(BYTES, &at);
+        }
+        let file = dir.path().join(format!("{name}.ext4"));
+        image(&file, BYTES, &[])?;
+        make_ext4(&file)?;
+        Mount::ext4(&file, &at)
+    };
+    let mounts = [mount("fast")?, mount("capacity")?];
+    let [fast, capacity] = [mounts[0].at().join("store"), mounts[1].at().join("store")];
+    let options = Script::new(seed).options(&fast, &capacity, Durability::Os);
+    let mut rng = Rng::new(seed ^ 0x400e);
+    let sched = Sched::real(seed);
+    let db = Db::open(&options).map_err(|error| error.to_string())?;
+    let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
+    for cycle in 0..CYCLES {
+        let full = if rng.one_in(2) { &mounts[..] } else { &mounts[..1] };
+        let room = (512 << 10) + rng.below(1 << 20);
+        let little = || full.iter().try_for_each(|mount| leave(mount.at(), room));
+        let enough = || full.iter().try_for_each(|mount| free(mount.at()));
+        filled.cycle(little, enough).map_err(|what| format!("cycle {cycle}: {what}"))?;
+    }
+    let now = filled.now;
+    db.close().map_err(|error| format!("close: {error}"))?;
+    match reopened(&options)? == now {
+        true => Ok(CYCLES),
+        false => Err("after a reopen the store holds something else".to_owned()),
+    }
+}
+
+/// Takes all room of a file system but so many bytes.
+fn leave(at: &Path, room: u64) -> Result<(), String> {
+    let ballast = at.join("ballast");
+    let take = || -> std::io::Result<()> {
+        let mut file = File::create(&ballast)?;
+        let chunk = vec![1; 64 << 10];
+        while file.write_all(&chunk).is_ok() {}
+        file.sync_all().or_else(|_| file.set_len(file.metadata()?.len()))?;
+        file.set_len(file.metadata()?.len().saturating_sub(room))
+    };
+    take().map_err(|error| format!("{}: {error}", ballast.display()))
+}
+
+/// Gives it back.
+fn free(at: &Path) -> Result<(), String> {
+    fs::remove_file(at.join("ballast")).map_err(|error| error.to_string())
+}
