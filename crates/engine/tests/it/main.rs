@@ -9,4 +9,3 @@
 
 mod basics;
 mod fixtures;
-mod kill;

@@ -57,7 +57,7 @@ impl Mount {
     /// # Errors
     /// What `mount` says.
     pub fn ext4(file: &Path, at: &Path) -> Result<Self, String> {
-        Self::mount(at, &["-t", "ext4", "-o", "loop"].map(OsStr::new), file.as_os_str())
+        Self::put(at, &["-t", "ext4", "-o", "loop"].map(OsStr::new), file.as_os_str())
     }
 
     /// A file system of `bytes` bytes in memory.
@@ -66,10 +66,10 @@ impl Mount {
     /// What `mount` says.
     pub fn tmpfs(bytes: u64, at: &Path) -> Result<Self, String> {
         let size = format!("size={bytes}");
-        Self::mount(at, &["-t", "tmpfs", "-o", &size].map(OsStr::new), OsStr::new("tmpfs"))
+        Self::put(at, &["-t", "tmpfs", "-o", &size].map(OsStr::new), OsStr::new("tmpfs"))
     }
 
-    fn mount(at: &Path, options: &[&OsStr], what: &OsStr) -> Result<Self, String> {
+    fn put(at: &Path, options: &[&OsStr], what: &OsStr) -> Result<Self, String> {
         fs::create_dir_all(at).map_err(|error| format!("{}: {error}", at.display()))?;
         run("mount", &[options, &[what, at.as_os_str()]].concat())?;
         Ok(Self { at: at.to_owned() })

@@ -28,7 +28,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     let dir = scratch()?;
     let script = Script::new(seed);
     let (recording, said) = record(dir.path(), script)?;
-    let mut rng = Rng::new(seed ^ 0x0b10_c4);
+    let mut rng = Rng::new(seed ^ 0xb10c);
     for cut in 0..CUTS {
         let at = rng.below(recording.events.len() as u64 + 1) as usize;
         let survival = [Survival::None, Survival::Some, Survival::Some, Survival::All][rng.below(4) as usize];

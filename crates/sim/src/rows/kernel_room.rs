@@ -21,7 +21,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     let dir = scratch()?;
     let mount = |name: &str| {
         let at = dir.path().join(name);
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             return Mount::tmpfs(BYTES, &at);
         }
         let file = dir.path().join(format!("{name}.ext4"));

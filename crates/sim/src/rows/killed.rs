@@ -81,6 +81,7 @@ struct Said {
     flushed: Option<u64>,
 }
 
+#[allow(clippy::disallowed_methods, reason = "a real process dies in real time")]
 fn kill_one(dir: &Path, seed: u64, first: u64, rng: &mut Rng) -> Result<Said, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut child = Command::new(program)

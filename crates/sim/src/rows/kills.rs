@@ -6,7 +6,7 @@ use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 
 /// Opens in one case.
-const OPENS: u64 = 100;
+const OPENS: u64 = 1000;
 /// Files of a store of this size, with room for a merge that was under way.
 const FILES_MAX: usize = 24;
 

@@ -177,7 +177,7 @@ pub const ALL: &[Row] = &[
     Row {
         number: 21,
         place: Place::Simulation,
-        fault: "a kill after each of a thousand opens: no orphan, no growth",
+        fault: "one store opened and killed a thousand times: no orphan, no growth",
         unit: "opens",
         figure: 1_000,
         cases: None,
