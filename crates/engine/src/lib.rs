@@ -36,6 +36,8 @@ mod engine;
 mod error;
 mod files;
 mod format;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;

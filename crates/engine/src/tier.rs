@@ -8,10 +8,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::FileId;
 use crate::table::Compression;
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Meter};
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One tier.
 #[derive(Debug)]

@@ -13,13 +13,30 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is the one place where real time and real sleep come in")]
 
+#[cfg(not(feature = "shuttle"))]
+mod real {
+    pub(crate) use std::sync;
+    pub(crate) use std::thread;
+}
+/// The same, as the crate shuttle has them.
+#[cfg(feature = "shuttle")]
+mod real {
+    pub(crate) use shuttle::sync;
+    pub(crate) use shuttle::thread;
+}
 mod rng;
 mod sim;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
+/// Atomics: the standard library's, or shuttle's when interleavings are tried.
+pub mod atomic {
+    pub use crate::real::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+}
 pub use rng::Rng;
+#[cfg(feature = "shuttle")]
+pub use shuttle;
 pub use sync::{Condvar, Mutex, MutexGuard};
 
 use sim::{OneIn, Sim, Wait};
@@ -51,10 +68,13 @@ pub enum Priority {
 
 /// A running thread; [`Thread::join`] waits for its end.
 #[derive(Debug)]
-pub struct Thread {
-    handle: std::thread::JoinHandle<()>,
-    /// In simulation: which, and which task of it.
-    task: Option<(Arc<Sim>, u64)>,
+pub struct Thread(Handle);
+
+#[derive(Debug)]
+enum Handle {
+    Real(real::thread::JoinHandle<()>),
+    /// And which simulation, and which task of it.
+    Simulated(std::thread::JoinHandle<()>, Arc<Sim>, u64),
 }
 
 impl Sched {
@@ -93,14 +113,18 @@ impl Sched {
             Some((sim, me)) => {
                 sim.wait(me, Wait::Time, Some(duration));
             }
-            None => std::thread::sleep(duration),
+            None => real::thread::sleep(duration),
         }
     }
 
     /// A point at which another thread may run; every call of a simulated device is one. Nothing for real.
     pub fn yield_point(&self) {
-        if let Some(sim) = &self.sim {
-            sim.yield_point(OneIn::OFTEN);
+        match &self.sim {
+            Some(sim) => sim.yield_point(OneIn::OFTEN),
+            #[cfg(feature = "shuttle")]
+            None => shuttle::thread::yield_now(),
+            #[cfg(not(feature = "shuttle"))]
+            None => {}
         }
     }
 
@@ -124,14 +148,15 @@ impl Sched {
         priority: Priority,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<Thread> {
-        let builder = std::thread::Builder::new().name(name.to_owned());
         let Some(sim) = &self.sim else {
+            let builder = real::thread::Builder::new().name(name.to_owned());
             let handle = builder.spawn(move || {
                 ask_for(priority);
                 body();
             })?;
-            return Ok(Thread { handle, task: None });
+            return Ok(Thread(Handle::Real(handle)));
         };
+        let builder = std::thread::Builder::new().name(name.to_owned());
         let task = sim.prepare(name);
         let theirs = Arc::clone(sim);
         let spawned = builder.spawn(move || {
@@ -146,7 +171,7 @@ impl Sched {
             Ok(handle) => {
                 sim.started(task, handle.thread());
                 sim.yield_point(OneIn::OFTEN);
-                Ok(Thread { handle, task: Some((Arc::clone(sim), task)) })
+                Ok(Thread(Handle::Simulated(handle, Arc::clone(sim), task)))
             }
             Err(error) => {
                 sim.finish(task);
@@ -163,7 +188,8 @@ impl Sched {
 
 /// On Linux niceness is a thread's own, so this changes the calling thread only.
 fn ask_for(priority: Priority) {
-    if priority == Priority::Background {
+    // Under shuttle all threads are one.
+    if priority == Priority::Background && cfg!(not(feature = "shuttle")) {
         // Best effort: a thread that may not be nicer does the same work, only less politely.
         rustix::process::nice(BACKGROUND_NICENESS).ok();
     }
@@ -172,9 +198,12 @@ fn ask_for(priority: Priority) {
 impl Thread {
     /// Waits until the thread has ended; `false` if it panicked.
     pub fn join(self) -> bool {
-        if let Some((sim, task)) = &self.task {
-            sim.join(*task);
+        match self.0 {
+            Handle::Real(handle) => handle.join().is_ok(),
+            Handle::Simulated(handle, sim, task) => {
+                sim.join(task);
+                handle.join().is_ok()
+            }
         }
-        self.handle.join().is_ok()
     }
 }

@@ -8,6 +8,7 @@
 //! notification is lost, of another task or of an outsider.
 
 use crate::Sched;
+use crate::real;
 use crate::sim::{OneIn, Sim, Wait, Woken};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, TryLockError};
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// A lock around a value.
 #[derive(Debug)]
 pub struct Mutex<T> {
-    inner: std::sync::Mutex<T>,
+    inner: real::sync::Mutex<T>,
     sim: Option<Arc<Sim>>,
 }
 
@@ -24,7 +25,7 @@ pub struct Mutex<T> {
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     // Dropped before `release`, which tells the simulator that the lock is free.
-    inner: std::sync::MutexGuard<'a, T>,
+    inner: real::sync::MutexGuard<'a, T>,
     lock: &'a Mutex<T>,
     release: Option<Release<'a>>,
 }
@@ -45,7 +46,7 @@ impl Drop for Release<'_> {
 impl<T> Mutex<T> {
     /// A lock of `sched` around `value`.
     pub fn new(sched: &Sched, value: T) -> Self {
-        Self { inner: std::sync::Mutex::new(value), sim: sched.sim.clone() }
+        Self { inner: real::sync::Mutex::new(value), sim: sched.sim.clone() }
     }
 
     /// Waits for the lock. Not reentrant: taking it twice is a deadlock, which a simulation reports.
@@ -72,7 +73,7 @@ impl<T> Mutex<T> {
         self.guard(inner, Some(release))
     }
 
-    fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+    fn try_lock(&self) -> Option<real::sync::MutexGuard<'_, T>> {
         match self.inner.try_lock() {
             Ok(inner) => Some(inner),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -80,13 +81,13 @@ impl<T> Mutex<T> {
         }
     }
 
-    fn lock_plainly(&self) -> std::sync::MutexGuard<'_, T> {
+    fn lock_plainly(&self) -> real::sync::MutexGuard<'_, T> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn guard<'a>(
         &'a self,
-        inner: std::sync::MutexGuard<'a, T>,
+        inner: real::sync::MutexGuard<'a, T>,
         release: Option<Release<'a>>,
     ) -> MutexGuard<'a, T> {
         MutexGuard { inner, lock: self, release }
@@ -109,14 +110,14 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 /// A place to wait for a change of what a [`Mutex`] guards.
 #[derive(Debug)]
 pub struct Condvar {
-    inner: std::sync::Condvar,
+    inner: real::sync::Condvar,
     sim: Option<Arc<Sim>>,
 }
 
 impl Condvar {
     /// A condition variable of `sched`.
     pub fn new(sched: &Sched) -> Self {
-        Self { inner: std::sync::Condvar::new(), sim: sched.sim.clone() }
+        Self { inner: real::sync::Condvar::new(), sim: sched.sim.clone() }
     }
 
     /// Gives the lock up, waits for a notification, and takes the lock again. Wakes may be spurious.

@@ -44,8 +44,8 @@ use crate::version::superblock::{Phase, Superblock};
 use crate::version::{Catalog, Edit, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, Cause, Device, Directory, Listed, Lock, Meter};
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What the world hands in: one directory per tier, and the scheduler.

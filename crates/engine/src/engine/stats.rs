@@ -7,8 +7,8 @@ use super::Engine;
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};
 use cuesta_device::{Cause, Counters};
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Counters of calls.

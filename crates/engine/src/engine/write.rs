@@ -21,10 +21,10 @@ use crate::options::Durability;
 use crate::planted::{self, Bug};
 use crate::version::KeyspaceState;
 use cuesta_device::Cause;
+use cuesta_sched::atomic::Ordering;
 use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A group takes no further batch once it has this many bytes; a single batch may be larger.

@@ -3,9 +3,9 @@
 //! The [`Arena`] owns the chunks and is shared; the [`Bump`] is the writer's position in the last one. Only adding a
 //! chunk takes the arena's lock, which readers never do.
 
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of a chunk; an entry that does not fit gets one of its own size.

@@ -23,11 +23,11 @@ use crate::error::Result;
 use crate::key::{Cursor, Entry, Target, Trailer, compare};
 use arena::{Arena, Bump};
 use cuesta_sched::Rng;
+use cuesta_sched::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::cmp::Ordering as Order;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// Levels of the tallest tower; with one node in four rising a level, enough for 16 million entries.
 const HEIGHT_MAX: usize = 12;
@@ -168,12 +168,15 @@ impl MemTable {
     }
 
     /// The last node before (`key`, `trailer`) at every level in `before`, top down; the head where there is none.
-    fn find_before(&self, key: &[u8], trailer: Trailer, before: &mut [*mut Node; HEIGHT_MAX]) {
+    /// Returns the first node that is not before it, or null. Who followed the link of `before[0]` again instead might
+    /// come to a node that was put between since, which belongs to another key or is too new.
+    fn find_before(&self, key: &[u8], trailer: Trailer, before: &mut [*mut Node; HEIGHT_MAX]) -> *mut Node {
         let mut node = self.head;
+        let mut next = ptr::null_mut();
         for level in (0..HEIGHT_MAX).rev() {
             loop {
                 // SAFETY: `node` is the head or was reached at this level or above, so it is that tall.
-                let next = unsafe { link(node, level) }.load(Ordering::Acquire);
+                next = unsafe { link(node, level) }.load(Ordering::Acquire);
                 // SAFETY: a node that was reached is complete.
                 if next.is_null() || !unsafe { is_before(next, key, trailer) } {
                     break;
@@ -182,13 +185,11 @@ impl MemTable {
             }
             before[level] = node;
         }
+        next
     }
 
     fn at_or_after(&self, key: &[u8], trailer: Trailer) -> *mut Node {
-        let mut before = [self.head; HEIGHT_MAX];
-        self.find_before(key, trailer, &mut before);
-        // SAFETY: `before[0]` is the head or a linked node.
-        unsafe { link(before[0], 0) }.load(Ordering::Acquire)
+        self.find_before(key, trailer, &mut [self.head; HEIGHT_MAX])
     }
 }
 
@@ -221,13 +222,10 @@ impl MemTableWriter {
     pub(crate) fn insert(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let table = &self.table;
         let mut before = [table.head; HEIGHT_MAX];
-        table.find_before(key, trailer, &mut before);
-        // SAFETY: `before[0]` is the head or a linked node; what it links to is complete.
-        unsafe {
-            let next = link(before[0], 0).load(Ordering::Acquire);
-            if !next.is_null() && entry(next).trailer == trailer && entry(next).key == key {
-                return;
-            }
+        let next = table.find_before(key, trailer, &mut before);
+        // SAFETY: a node that was reached is complete.
+        if !next.is_null() && unsafe { entry(next).trailer == trailer && entry(next).key == key } {
+            return;
         }
         let mut height = 1;
         while height < HEIGHT_MAX && self.rng.one_in(BRANCHING) {

@@ -8,12 +8,12 @@
 //! A hit is one shard's read lock, which no writer of the store takes, and one reference count.
 
 use cuesta_device::AlignedBuf;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::{Deref, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a frame.

@@ -9,7 +9,7 @@
 //! size). A hit in the cache copies nothing and allocates nothing; a value is handed out as part of its block.
 
 mod block;
-mod cache;
+pub(crate) mod cache;
 mod compression;
 mod cursor;
 mod filter;

@@ -5,9 +5,9 @@ use super::edit::{AddedTable, Edit};
 use super::{TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
+use cuesta_sched::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longest name of a keyspace, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

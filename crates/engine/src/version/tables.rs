@@ -10,9 +10,9 @@ use crate::format::{FileId, FileKind, StoreId};
 use crate::table::{BlockCache, Table};
 use crate::tier::Tiers;
 use cuesta_device::Cause;
+use cuesta_sched::atomic::{AtomicBool, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What all tables of a store share.
