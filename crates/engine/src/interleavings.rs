@@ -6,6 +6,8 @@
 //! finding bugs", 2010). A failing schedule is printed, and replayed by `shuttle::replay`. `CUESTA_SCHEDULES=n` runs n
 //! times as many. Shuttle knows no weak memory: orderings are Miri's and ThreadSanitizer's to check.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
 use crate::key::{Cursor, Kind, Seq, Target, Trailer};
 use crate::memtable::{MemCursor, MemTable};
 use crate::table::cache::{BlockCache, BlockKey};

@@ -33,6 +33,7 @@ pub enum Bug {
     OldestRunOnTop,
     LogChecksumSkipped,
     BlockChecksumSkipped,
+    ChecksumsSkipped,
     ChecksumWithoutPlace,
     HoleInReplay,
     ResumedAfterCrash,
@@ -51,7 +52,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -76,6 +77,7 @@ impl Bug {
         Self::OldestRunOnTop,
         Self::LogChecksumSkipped,
         Self::BlockChecksumSkipped,
+        Self::ChecksumsSkipped,
         Self::ChecksumWithoutPlace,
         Self::HoleInReplay,
         Self::ResumedAfterCrash,

@@ -158,6 +158,9 @@ fn table(cli: &Cli, rows: &[Row]) -> bool {
         (Some(config), _) => one(&config.to_string(), || Run::new(config.clone()).run().map(drop)),
         (None, Some(case)) => {
             let row = &rows[0];
+            if row.awake.is_some() {
+                wake(row.awake);
+            }
             one(&format!("row {} case {case}", row.name()), || (row.case)(case).map(drop))
         }
         (None, None) => rows.iter().filter(|row| !run_row(row, cli)).count() == 0,

@@ -234,11 +234,11 @@ pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, meter: &cu
     let mut numbers = || -> Decode<(Vec<u64>, Vec<u64>)> {
         let mut calls = Vec::new();
         for _ in operations.fields() {
-            calls.push(reader.varint()?);
+            calls.push(reader.number()?);
         }
         let mut io = Vec::new();
         while !reader.is_empty() {
-            io.push(reader.varint()?);
+            io.push(reader.number()?);
         }
         Ok((calls, io))
     };

@@ -1,6 +1,7 @@
 //! Numbers and byte strings: fixed-width little-endian integers, LEB128 varints, length-prefixed bytes, and
 //! tag-length-value fields with a must-understand bit (`docs/format/coding.md`).
 
+use crate::key::Seq;
 use std::fmt;
 
 /// Why bytes could not be decoded. The caller adds the file and the offset.
@@ -24,8 +25,18 @@ pub(crate) type Decode<T> = Result<T, Malformed>;
 
 /// Longest varint of 64 bits.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
+/// The largest number, count or offset that is taken from media, which is the largest sequence number, too: sums of a
+/// few of them fit 64 bits, and no store gets there.
+pub(crate) const NUMBER_MAX: u64 = Seq::MAX.0;
 /// Set in a field's tag when a reader that does not know the tag must refuse the whole.
 pub(crate) const MUST_UNDERSTAND: u64 = 1;
+
+fn check_number(number: u64) -> Decode<u64> {
+    match number <= NUMBER_MAX {
+        true => Ok(number),
+        false => Err(Malformed(format!("a number of {number} is past the limit"))),
+    }
+}
 
 /// Appends `value` as LEB128: seven bits a byte, lowest first, the top bit set on all but the last byte.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -145,6 +156,16 @@ impl<'a> Reader<'a> {
             }
         }
         Err(Malformed::new("a varint of more than 64 bits"))
+    }
+
+    /// A varint that is at most [`NUMBER_MAX`].
+    pub(crate) fn number(&mut self) -> Decode<u64> {
+        self.varint().and_then(check_number)
+    }
+
+    /// Eight bytes that are at most [`NUMBER_MAX`].
+    pub(crate) fn fixed_number(&mut self) -> Decode<u64> {
+        self.u64().and_then(check_number)
     }
 
     /// A varint that counts bytes or things in memory.

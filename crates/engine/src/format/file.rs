@@ -4,7 +4,7 @@
 //! the name says, so a file that was renamed or copied over another is found out.
 
 use super::checksum::Place;
-use super::coding::{Decode, Malformed, Reader};
+use super::coding::{Decode, Malformed, NUMBER_MAX, Reader};
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
@@ -71,7 +71,8 @@ impl FileId {
         }
         let (stem, digits) = name.split_once('-')?;
         let (kind, _) = FileKind::NAMED.into_iter().find(|(_, word)| *word == stem)?;
-        let id = Self::new(kind, digits.parse().ok()?);
+        let number = digits.parse().ok().filter(|number| *number <= NUMBER_MAX)?;
+        let id = Self::new(kind, number);
         (id.to_string() == name).then_some(id)
     }
 }
@@ -155,7 +156,7 @@ fn fields(header: &[u8; HEADER_BYTES]) -> Decode<(u32, u8, u32, u128, u64)> {
     let mut reader = Reader::new(&header[8..]);
     let (version, kind) = (reader.u32()?, reader.u8()?);
     let reserved = u32::from(reader.u16()?) << 8 | u32::from(reader.u8()?);
-    Ok((version, kind, reserved, reader.u128()?, reader.u64()?))
+    Ok((version, kind, reserved, reader.u128()?, reader.fixed_number()?))
 }
 
 #[cfg(test)]
@@ -169,11 +170,20 @@ mod tests {
             FileId::new(FileKind::Manifest, 1),
             FileId::new(FileKind::Log, 123_456_789),
             FileId::new(FileKind::Data, 7),
-            FileId::new(FileKind::Meta, u64::MAX),
+            FileId::new(FileKind::Meta, NUMBER_MAX),
         ] {
             assert_eq!(FileId::from_name(&id.to_string()), Some(id));
         }
-        for name in ["log-7", "log-+0000007", "data-00000001.tmp", "LOCK", "", "log", "superblock-00000001"] {
+        for name in [
+            "log-7",
+            "log-+0000007",
+            "data-00000001.tmp",
+            "LOCK",
+            "",
+            "log",
+            "superblock-00000001",
+            "log-18446744073709551615",
+        ] {
             assert_eq!(FileId::from_name(name), None, "{name}");
         }
     }

@@ -6,7 +6,7 @@
 //! reader tells a torn tail from damage to something that had been acknowledged.
 
 use super::checksum::Place;
-use super::coding::{Decode, Malformed, Reader};
+use super::coding::{Decode, Malformed, NUMBER_MAX, Reader};
 use super::file::FileId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Seq;
@@ -156,10 +156,13 @@ pub(crate) fn decode_record_header(bytes: &[u8], place: Place) -> Decode<RecordH
         return Err(Malformed::new("a record's header does not match its checksum"));
     }
     let (payload_sum, payload_bytes, entries) = (reader.u32()?, reader.u32()? as usize, reader.u32()?);
-    let first_seq = Seq(reader.u64()?);
-    let durable = Position { file: reader.u64()?, offset: reader.u64()? };
+    let first_seq = Seq(reader.fixed_number()?);
+    let durable = Position { file: reader.fixed_number()?, offset: reader.fixed_number()? };
     if payload_bytes > PAYLOAD_BYTES_MAX {
         return Err(Malformed(format!("a payload of {payload_bytes} bytes is past the limit")));
+    }
+    if first_seq.0 + u64::from(entries) > NUMBER_MAX {
+        return Err(Malformed::new("a record's sequence numbers are past the limit"));
     }
     let kind = RecordKind::from_stored(kind_number);
     Ok(RecordHeader { kind, kind_number, first_seq, entries, payload_bytes, durable, payload_sum })
@@ -177,6 +180,21 @@ mod tests {
     fn sample() -> Vec<u8> {
         let durable = Position { file: 2, offset: 64 };
         encode_record(place(), RecordKind::Batch, (Seq(10), 2), b"hello", durable)
+    }
+
+    #[test]
+    fn numbers_past_the_limit_are_refused() {
+        let encode = |seq, entries, file| {
+            let durable = Position { file, offset: 64 };
+            encode_record(place(), RecordKind::Batch, (Seq(seq), entries), b"", durable)
+        };
+        assert!(decode_record_header(&encode(NUMBER_MAX - 2, 2, 1), place()).is_ok());
+        for (seq, entries, file) in [(NUMBER_MAX - 2, 3, 1), (u64::MAX, 1, 1), (1, 1, u64::MAX)] {
+            assert!(
+                decode_record_header(&encode(seq, entries, file), place()).is_err(),
+                "{seq} {entries} {file}"
+            );
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! Time is linear in the log's bytes; beyond damage, headers are looked for at every eighth byte.
 
 use crate::error::{Error, Result};
+use crate::format::coding::NUMBER_MAX;
 use crate::format::file::{HEADER_BYTES, check_header};
 use crate::format::record::{
     RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordKind, decode_record_header,
@@ -234,7 +235,7 @@ pub(crate) fn replay(
 /// The file that a seal names.
 fn sealed_successor(file: &FileId, payload: &[u8], offset: u64) -> Result<u64> {
     match <[u8; 8]>::try_from(payload).map(u64::from_le_bytes) {
-        Ok(next) if next > file.number => Ok(next),
+        Ok(next) if next > file.number && next <= NUMBER_MAX => Ok(next),
         _ => Err(Error::corrupt(file.to_string(), offset, "a seal that names no later file")),
     }
 }

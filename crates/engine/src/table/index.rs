@@ -31,7 +31,7 @@ impl BlockHandle {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
-        Ok(Self { offset: reader.u64()?, bytes: reader.u32()? })
+        Ok(Self { offset: reader.fixed_number()?, bytes: reader.u32()? })
     }
 
     pub(crate) fn end(self) -> u64 {

@@ -116,22 +116,22 @@ impl Properties {
     fn take(&mut self, number: u64, mut body: Reader<'_>) -> Decode<bool> {
         match number {
             field::COUNTS => {
-                self.entries = body.varint()?;
-                self.tombstones = body.varint()?;
-                self.raw_bytes = body.varint()?;
-                self.smallest_seq = Seq(body.varint()?);
-                self.largest_seq = Seq(body.varint()?);
+                self.entries = body.number()?;
+                self.tombstones = body.number()?;
+                self.raw_bytes = body.number()?;
+                self.smallest_seq = Seq(body.number()?);
+                self.largest_seq = Seq(body.number()?);
             }
             field::SMALLEST => self.smallest_key = body.bytes()?.to_vec(),
             field::LARGEST => self.largest_key = body.bytes()?.to_vec(),
             field::DATA => {
-                self.data_end = body.varint()?;
-                self.data_file_bytes = body.varint()?;
+                self.data_end = body.number()?;
+                self.data_file_bytes = body.number()?;
             }
             field::KEYSPACES => {
                 while !body.is_empty() {
                     let id = body.varint_u32()?;
-                    self.keyspaces.push(KeyspaceCount { id, entries: body.varint()?, bytes: body.varint()? });
+                    self.keyspaces.push(KeyspaceCount { id, entries: body.number()?, bytes: body.number()? });
                 }
             }
             field::SHAPE => {

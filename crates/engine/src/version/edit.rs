@@ -65,16 +65,16 @@ impl TableMeta {
 
     fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
         let meta = Self {
-            number: reader.varint()?,
+            number: reader.number()?,
             data_tier: reader.varint_u32()?,
             meta_tier: reader.varint_u32()?,
-            data_bytes: reader.varint()?,
-            meta_bytes: reader.varint()?,
-            entries: reader.varint()?,
-            tombstones: reader.varint()?,
-            raw_bytes: reader.varint()?,
-            smallest_seq: Seq(reader.varint()?),
-            largest_seq: Seq(reader.varint()?),
+            data_bytes: reader.number()?,
+            meta_bytes: reader.number()?,
+            entries: reader.number()?,
+            tombstones: reader.number()?,
+            raw_bytes: reader.number()?,
+            smallest_seq: Seq(reader.number()?),
+            largest_seq: Seq(reader.number()?),
             smallest: reader.bytes()?.to_vec(),
             largest: reader.bytes()?.to_vec(),
         };
@@ -202,13 +202,13 @@ impl Edit {
     fn take(&mut self, number: u64, mut body: Reader<'_>) -> Decode<bool> {
         match number {
             field::ADD_TABLE => {
-                let (level, age) = (body.varint_u32()?, body.varint()?);
+                let (level, age) = (body.varint_u32()?, body.number()?);
                 self.added.push(AddedTable { level, age, meta: TableMeta::decode(&mut body)? });
             }
-            field::REMOVE_TABLE => self.removed.push(body.varint()?),
-            field::LOG_START => self.log_start = Some(body.varint()?),
-            field::NEXT_FILE => self.next_file = Some(body.varint()?),
-            field::LAST_SEQ => self.last_seq = Some(Seq(body.varint()?)),
+            field::REMOVE_TABLE => self.removed.push(body.number()?),
+            field::LOG_START => self.log_start = Some(body.number()?),
+            field::NEXT_FILE => self.next_file = Some(body.number()?),
+            field::LAST_SEQ => self.last_seq = Some(Seq(body.number()?)),
             field::CREATE_KEYSPACE => {
                 let id = body.varint_u32()?;
                 self.created.push((id, body.text()?.to_owned()));

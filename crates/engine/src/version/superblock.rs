@@ -120,9 +120,10 @@ impl Superblock {
         reader.take(3)?;
         let store = StoreId(reader.u128()?);
         let (tier, tiers) = (reader.u32()?, reader.u32()?);
-        let (epoch, generation, manifest) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let manifest_end = Position { file: reader.u64()?, offset: reader.u64()? };
-        let log_end = Position { file: reader.u64()?, offset: reader.u64()? };
+        let (epoch, generation, manifest) =
+            (reader.fixed_number()?, reader.fixed_number()?, reader.fixed_number()?);
+        let manifest_end = Position { file: reader.fixed_number()?, offset: reader.fixed_number()? };
+        let log_end = Position { file: reader.fixed_number()?, offset: reader.fixed_number()? };
         let found = Self { store, tier, tiers, epoch, phase, generation, manifest, manifest_end, log_end };
         match found.encode(slot) == bytes {
             true => Ok(found),

@@ -9,6 +9,7 @@ mod cuts;
 mod damage;
 mod equality;
 mod faults;
+mod hostile;
 mod kernel_cuts;
 mod kernel_room;
 mod killed;
@@ -16,6 +17,7 @@ mod kills;
 mod room;
 
 use crate::kernel;
+use crate::planted::{Bug, wake};
 use crate::run::{Run, RunConfig, shrink};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -25,6 +27,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+pub use hostile::{Format, feed};
 pub use killed::child;
 
 /// Where a row's stores live.
@@ -51,6 +54,8 @@ pub struct Row {
     pub figure: u64,
     /// How many cases there are; `None`: each number is a seed.
     pub cases: Option<fn() -> u64>,
+    /// A planted bug that its cases want awake.
+    pub awake: Option<Bug>,
     /// Runs a case; how many units it was.
     pub case: fn(u64) -> Result<u64, String>,
 }
@@ -64,6 +69,7 @@ pub const ALL: &[Row] = &[
         unit: "seeds",
         figure: 20_000,
         cases: None,
+        awake: None,
         case: random_cut,
     },
     Row {
@@ -73,6 +79,7 @@ pub const ALL: &[Row] = &[
         unit: "images",
         figure: 50_000,
         cases: Some(cuts::cases),
+        awake: None,
         case: cuts::case,
     },
     Row {
@@ -82,6 +89,7 @@ pub const ALL: &[Row] = &[
         unit: "cuts",
         figure: 300,
         cases: None,
+        awake: None,
         case: kernel_cuts::case,
     },
     Row {
@@ -91,6 +99,7 @@ pub const ALL: &[Row] = &[
         unit: "kills",
         figure: 200,
         cases: None,
+        awake: None,
         case: killed::case,
     },
     Row {
@@ -100,6 +109,7 @@ pub const ALL: &[Row] = &[
         unit: "faults",
         figure: 100_000,
         cases: Some(faults::cases),
+        awake: None,
         case: faults::case,
     },
     Row {
@@ -109,6 +119,7 @@ pub const ALL: &[Row] = &[
         unit: "faults",
         figure: 5_000,
         cases: Some(faults::sync_cases),
+        awake: None,
         case: faults::sync_case,
     },
     Row {
@@ -118,6 +129,7 @@ pub const ALL: &[Row] = &[
         unit: "damaged stores",
         figure: 30_000,
         cases: Some(damage::rot_cases),
+        awake: None,
         case: damage::rot_case,
     },
     Row {
@@ -127,6 +139,7 @@ pub const ALL: &[Row] = &[
         unit: "damaged stores",
         figure: 2_000,
         cases: Some(damage::astray_cases),
+        awake: None,
         case: damage::astray_case,
     },
     Row {
@@ -136,6 +149,7 @@ pub const ALL: &[Row] = &[
         unit: "cycles",
         figure: 40,
         cases: None,
+        awake: None,
         case: room::case,
     },
     Row {
@@ -145,6 +159,7 @@ pub const ALL: &[Row] = &[
         unit: "cycles",
         figure: 40,
         cases: None,
+        awake: None,
         case: kernel_room::case,
     },
     Row {
@@ -154,6 +169,7 @@ pub const ALL: &[Row] = &[
         unit: "runs",
         figure: 5_000,
         cases: None,
+        awake: None,
         case: random_equal,
     },
     Row {
@@ -163,6 +179,7 @@ pub const ALL: &[Row] = &[
         unit: "traces",
         figure: 60,
         cases: None,
+        awake: None,
         case: equality::case,
     },
     Row {
@@ -172,7 +189,18 @@ pub const ALL: &[Row] = &[
         unit: "histories",
         figure: 2_000,
         cases: None,
+        awake: None,
         case: concurrent::case,
+    },
+    Row {
+        number: 17,
+        place: Place::Simulation,
+        fault: "hostile bytes with right checksums, in every format",
+        unit: "stores",
+        figure: 100_000,
+        cases: None,
+        awake: Some(Bug::ChecksumsSkipped),
+        case: hostile::case,
     },
     Row {
         number: 21,
@@ -181,6 +209,7 @@ pub const ALL: &[Row] = &[
         unit: "opens",
         figure: 1_000,
         cases: None,
+        awake: None,
         case: kills::case,
     },
     Row {
@@ -190,6 +219,7 @@ pub const ALL: &[Row] = &[
         unit: "seeds",
         figure: 200,
         cases: None,
+        awake: None,
         case: equality::twice,
     },
 ];
@@ -301,6 +331,9 @@ pub fn run(row: &Row, effort: Effort, progress: &(dyn Fn(u64) + Sync)) -> Report
     let wanted = (row.figure as f64 * effort.share).ceil() as u64;
     let (next, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let violations = Mutex::new(Vec::new());
+    if row.awake.is_some() {
+        wake(row.awake);
+    }
     let worker = || {
         while !stop.load(Ordering::Relaxed) && done.load(Ordering::Relaxed) < wanted {
             if effort.time_limit.is_some_and(|limit| begun.elapsed() > limit) {
@@ -330,6 +363,9 @@ pub fn run(row: &Row, effort: Effort, progress: &(dyn Fn(u64) + Sync)) -> Report
         }
         worker();
     });
+    if row.awake.is_some() {
+        wake(None);
+    }
     let mut violations = violations.into_inner().unwrap_or_else(PoisonError::into_inner);
     violations.sort();
     let runs = done.into_inner();

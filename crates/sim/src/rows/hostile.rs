@@ -1,0 +1,197 @@
+//! Row 17: bytes that somebody made up. Checksums find damage, not malice and not the mistakes of a later writer; so
+//! here they are always right (they are planted to be zero), and everything behind them must hold by itself: a store is
+//! opened, read, verified and closed on files that were changed at will, and may only answer or refuse. No panic, no
+//! endless loop.
+//!
+//! [`feed`] makes changes out of any bytes: cases draw these by their seed, the targets in `fuzz/` let libFuzzer find
+//! them.
+
+use crate::fixture::{contents, options, world};
+use cuesta::{Db, Durability, Options};
+use cuesta_device::sim::{SimConfig, SimDisk};
+use cuesta_sched::{Rng, Sched};
+use std::sync::OnceLock;
+
+/// Which files are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Records of batches.
+    Log,
+    /// Records of edits.
+    Manifest,
+    /// Tiers' superblocks.
+    Superblock,
+    /// Data parts of tables.
+    Data,
+    /// Meta parts of tables.
+    Meta,
+    /// All of them.
+    Store,
+}
+
+impl Format {
+    /// Every one; an input kept in `crates/sim/hostile` begins with its name.
+    pub const ALL: [Self; 6] =
+        [Self::Log, Self::Manifest, Self::Superblock, Self::Data, Self::Meta, Self::Store];
+
+    fn includes(self, name: &str) -> bool {
+        match self {
+            Self::Log => name.starts_with("log-"),
+            Self::Manifest => name.starts_with("manifest-"),
+            Self::Superblock => name == "CUESTA",
+            Self::Data => name.starts_with("data-"),
+            Self::Meta => name.starts_with("meta-"),
+            Self::Store => true,
+        }
+    }
+}
+
+/// Longest file that a change may make.
+const BYTES_MAX: usize = 1 << 20;
+/// Changes taken out of one input.
+const CHANGES_MAX: usize = 16;
+
+fn small() -> Options {
+    Options { block_bytes: 512, ..options(3, Durability::Os) }
+}
+
+/// A store closed cleanly, and one killed with a log to be replayed; made without checksums.
+fn bases() -> &'static [SimDisk; 2] {
+    static BASES: OnceLock<[SimDisk; 2]> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let sched = Sched::simulated(5);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        let live = |last: &dyn Fn(Db) -> SimDisk| {
+            sched.run(|| {
+                let open = || -> cuesta::Result<Db> {
+                    let db = Db::open_in(&small(), world(&sched, &disk))?;
+                    let space = db.create_keyspace("space").or_else(|_| db.create_keyspace("again"))?;
+                    for round in 0..2u8 {
+                        for i in 0..40 {
+                            db.put(format!("key{:03}", i * (round + 1)), vec![i; 60])?;
+                        }
+                        db.delete(format!("key{:03}", round * 7))?;
+                        space.put(b"in", b"side")?;
+                        db.flush()?;
+                    }
+                    for i in 0..20u8 {
+                        db.put(format!("late{i}"), vec![i; 30])?;
+                    }
+                    Ok(db)
+                };
+                last(open().unwrap_or_else(|error| panic!("a sound store: {error}")))
+            })
+        };
+        let closed = live(&|db| {
+            db.close().unwrap_or_else(|error| panic!("a sound store: {error}"));
+            disk.kill()
+        });
+        let killed = live(&|db| {
+            let left = disk.kill();
+            drop(db);
+            left
+        });
+        [closed, killed]
+    })
+}
+
+/// Takes numbers out of an input.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<usize> {
+        self.take(1).map(|bytes| usize::from(bytes[0]))
+    }
+
+    /// A number below `limit`, of three bytes.
+    fn below(&mut self, limit: usize) -> Option<usize> {
+        let bytes = self.take(3)?;
+        Some(
+            (usize::from(bytes[0]) | usize::from(bytes[1]) << 8 | usize::from(bytes[2]) << 16) % limit.max(1),
+        )
+    }
+}
+
+/// One change of the files that an input stands for; `None` at its end.
+fn change(disk: &SimDisk, format: Format, input: &mut Input<'_>) -> Option<()> {
+    let mut files = Vec::new();
+    for tier in 0..disk.tiers() {
+        let names = disk.files(tier).into_iter().map(|file| (tier, file.name));
+        files.extend(names.filter(|(_, name)| format.includes(name)));
+    }
+    let (kind, which) = (input.byte()?, input.byte()?);
+    let (tier, name) = files.get(which % files.len().max(1))?;
+    let mut bytes = disk.read_file(*tier, name);
+    match if bytes.is_empty() { 4 } else { kind % 5 } {
+        // Bytes of the input, in place.
+        0 | 1 => {
+            let (at, len) = (input.below(bytes.len())?, input.byte()? % 32);
+            let new = input.take(len)?;
+            let end = (at + len).min(bytes.len());
+            bytes[at..end].copy_from_slice(&new[..end - at]);
+        }
+        // Bytes of the file, elsewhere.
+        2 => {
+            let (from, to, len) = (input.below(bytes.len())?, input.below(bytes.len())?, input.below(4096)?);
+            let len = len.min(bytes.len() - from.max(to));
+            bytes.copy_within(from..from + len, to);
+        }
+        // A number, little-endian, one step aside.
+        3 => {
+            let (at, step) = (input.below(bytes.len())?, input.byte()?);
+            bytes[at] = bytes[at].wrapping_add([1, 255, 128, 16][step % 4]);
+        }
+        _ => bytes.resize(input.below(BYTES_MAX.min(bytes.len() * 2 + 4096))?, 0),
+    }
+    disk.write_file(*tier, name, &bytes);
+    Some(())
+}
+
+/// Opens, reads, verifies and closes a store whose files were changed as `input` says. Wants
+/// [`ChecksumsSkipped`](crate::planted::Bug::ChecksumsSkipped) awake from the first call on.
+///
+/// # Panics
+/// When the store does: that is what it looks for.
+pub fn feed(format: Format, input: &[u8]) {
+    let mut input = Input(input);
+    let base = input.byte().unwrap_or(0) % 2;
+    let sched = Sched::simulated(6);
+    let disk = bases()[base].kill().on(&sched);
+    for _ in 0..CHANGES_MAX {
+        if change(&disk, format, &mut input).is_none() {
+            break;
+        }
+    }
+    sched.run(|| {
+        drop(cuesta::verify_in(&small(), world(&sched, &disk), &mut |_| {}));
+        let Ok(db) = Db::open_in(&small(), world(&sched, &disk)) else { return };
+        for i in 0..10 {
+            drop(db.get(format!("key{:03}", i * 4)));
+        }
+        drop(contents(&db));
+        drop(db.scan(..).map(|scan| scan.rev().take(100).count()));
+        drop(db.put(b"key", b"value"));
+        drop(db.flush());
+        drop(db.close());
+    });
+}
+
+pub(super) fn case(seed: u64) -> Result<u64, String> {
+    let format = Format::ALL[(seed % Format::ALL.len() as u64) as usize];
+    let mut rng = Rng::new(seed ^ 0x0bad);
+    let mut input = vec![rng.below(2) as u8];
+    for _ in 0..1 + rng.below(4) {
+        input.extend([rng.below(5) as u8, rng.below(256) as u8]);
+        for _ in 0..40 {
+            input.push([rng.below(256) as u8, 0, 0xff, 0x7f, 0x80, 1][rng.below(6) as usize]);
+        }
+    }
+    feed(format, &input);
+    Ok(1)
+}
