@@ -118,6 +118,14 @@ pub fn verify_in(
         });
         checked.or_else(|error| report.note(error))?;
     }
+    // After a crash there may be files that the next open removes; after a clean close there are none.
+    let superblock = found.superblocks[0];
+    if superblock.log_end != Position::default() {
+        for (tier, file, _) in found.orphans(superblock.log_end.file, found.manifest.end.file) {
+            let name = format!("{}/{file}", tier.directory.place());
+            report.note(Error::corrupt(name, 0, "nothing names this file"))?;
+        }
+    }
     report.files = found.listed.iter().map(|files| files.len() as u64).sum();
     report.bytes = total;
     Ok(report)

@@ -173,7 +173,7 @@ const MIB: u64 = 1 << 20;
 /// Least memory a store can work with.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
-const TIER_BYTES_MIN: u64 = 16 * MIB;
+const TIER_BYTES_MIN: u64 = MIB;
 
 impl Default for Options {
     fn default() -> Self {

@@ -48,11 +48,14 @@ pub enum Bug {
     MergeLosesAnEntry,
     ScanHidesErrors,
     OrphansKept,
+    CopySyncDropped,
+    CopiedFromRemovedBeforeEdit,
+    RelocatedKeptForEver,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 42] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -92,6 +95,9 @@ impl Bug {
         Self::MergeLosesAnEntry,
         Self::ScanHidesErrors,
         Self::OrphansKept,
+        Self::CopySyncDropped,
+        Self::CopiedFromRemovedBeforeEdit,
+        Self::RelocatedKeptForEver,
     ];
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

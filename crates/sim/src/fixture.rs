@@ -13,8 +13,10 @@ const MIB: u64 = 1 << 20;
 pub fn options(seed: u64, durability: Durability) -> Options {
     let mut rng = Rng::new(seed);
     let compressions = Compression::ALL;
+    // Every other one has a fast tier that is too small for the data, so that tables move between tiers.
+    let fast = if rng.one_in(2) { MIB * 11 / 5 } else { 64 * MIB };
     let mut tiers = vec![
-        TierOptions::fast(PathBuf::from("fast"), 64 * MIB),
+        TierOptions::fast(PathBuf::from("fast"), fast),
         TierOptions::capacity(PathBuf::from("capacity"), 256 * MIB),
     ];
     for tier in &mut tiers {

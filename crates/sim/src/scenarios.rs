@@ -44,9 +44,16 @@ pub struct Actor<'a> {
     faults_struck: u64,
 }
 
+/// The options of every script: a fast tier that some of them overfill.
+fn small() -> Options {
+    let mut options = options(3, Durability::Os);
+    options.tiers[0].capacity_bytes = 5 << 19;
+    options
+}
+
 impl<'a> Actor<'a> {
     fn new(sched: &'a Sched, disk: SimDisk, model: &'a mut Model) -> Self {
-        let options = options(3, Durability::Os);
+        let options = small();
         Self {
             sched,
             disk,
@@ -532,6 +539,23 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "tables between tiers",
+        before: |a| {
+            a.open();
+            for _ in 0..4 {
+                a.fill(16, 9000);
+                a.flush();
+                a.settle();
+            }
+        },
+        during: |a| {
+            a.fill(8, 9000);
+            a.flush();
+            a.settle();
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
         name: "unlogged writes",
         before: |a| a.open(),
         during: |a| {
@@ -740,7 +764,7 @@ fn play_on(scenario: &Scenario, cut: Option<u64>, faults: Vec<Fault>) -> Result<
 /// Opens an image, cut again on the way in if asked, and checks that it holds a state that the model allows, and
 /// that it does so again after a reopen.
 fn check(image: &SimDisk, model: &Model, second_cut: Option<u64>, rng: &mut Rng) -> Result<(), String> {
-    let options = options(3, Durability::Os);
+    let options = small();
     let mut image = image.clone();
     if let Some(after) = second_cut {
         let sched = Sched::simulated(12);

@@ -9,7 +9,9 @@ use cuesta_sim::{options, world};
 use std::sync::Arc;
 
 fn small() -> Options {
-    options(3, Durability::Os)
+    let mut options = options(3, Durability::Os);
+    options.tiers[0].capacity_bytes = 64 << 20;
+    options
 }
 
 /// Opens a store on a new disk and hands both to `body`.

@@ -58,6 +58,7 @@ fn scenarios_do_what_their_names_say() {
         ("flush", ["Create", "data-"]),
         ("compaction", ["Remove", "data-"]),
         ("clean close and open", ["SetLen", "log-"]),
+        ("tables between tiers", ["Create", "data-"]),
     ];
     for (name, words) in words {
         let trace = played(name).trace;

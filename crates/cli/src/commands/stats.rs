@@ -69,6 +69,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
         "operations": {
             "gets": operations.gets, "writes": operations.writes, "written_bytes": operations.written_bytes,
             "scans": operations.scans, "flushes": operations.flushes, "merges": operations.merges,
+            "relocations": operations.relocations,
             "slowed_seconds": operations.slowed_nanos as f64 / 1e9,
         },
         "snapshots": stats.snapshots,

@@ -1,4 +1,4 @@
-//! The executor: carries a plan out, and writes what a flush or a merge leaves.
+//! The executor: carries a plan out: writes what a flush or a merge leaves, or copies a table's data elsewhere.
 //!
 //! [`write_tables`] walks one sorted input and writes disjoint tables; [`Retain`] says which entries stay. Tables
 //! are cut between keys, never between versions of one. Outputs are durable, names included, when it returns; if it
@@ -9,23 +9,24 @@
 
 pub(crate) mod retain;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{Cursor, Target};
 use crate::planted::{self, Bug};
 use crate::table::{TableWriter, WriterOptions};
-use crate::tier::Tiers;
+use crate::tier::{Lease, Tiers};
 use crate::version::TableMeta;
-use cuesta_device::Cause;
+use cuesta_device::{AlignedBuf, Cause};
 pub(crate) use retain::Retain;
+use std::collections::BTreeSet;
 
 /// How outputs are to be made.
 pub(crate) struct OutputOptions<'a> {
     pub(crate) store: StoreId,
     pub(crate) tiers: &'a Tiers,
     pub(crate) cause: Cause,
-    /// Tier of the data parts. Meta parts go to the first tier.
-    pub(crate) data_tier: u32,
+    /// Says where the next table's data of at most so many bytes goes. Meta parts go to the first tier.
+    pub(crate) place: &'a dyn Fn(u64) -> Placed<'a>,
     /// Data parts are cut at this size.
     pub(crate) table_bytes: u64,
     pub(crate) block_bytes: u32,
@@ -33,6 +34,26 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) take_number: &'a dyn Fn() -> u64,
     /// Asked now and then; work stops with its error.
     pub(crate) check: &'a dyn Fn() -> Result<()>,
+}
+
+/// Where an output's data goes.
+#[derive(Debug)]
+pub(crate) struct Placed<'a> {
+    pub(crate) tier: u32,
+    /// Its room there, if that is not part of what the whole job was promised.
+    pub(crate) lease: Option<Lease<'a>>,
+}
+
+impl Placed<'_> {
+    /// Within what the job was promised.
+    pub(crate) fn on(tier: u32) -> Self {
+        Self { tier, lease: None }
+    }
+}
+
+/// Most bytes that a table's data takes which is cut at `table_bytes`, but for its last entry.
+pub(crate) fn data_bytes_max(table_bytes: u64) -> u64 {
+    table_bytes + table_bytes / 8 + (64 << 10)
 }
 
 /// Entries between two looks at whether the store is closing.
@@ -47,7 +68,8 @@ pub(crate) fn write_tables(
     retain: &mut Retain,
     options: &OutputOptions<'_>,
 ) -> Result<Vec<TableMeta>> {
-    let mut outputs = Outputs { options, made: Vec::new(), done: Vec::new(), writer: None };
+    let mut outputs =
+        Outputs { options, made: Vec::new(), done: Vec::new(), writer: None, settled: Vec::new() };
     let written = outputs.write(input, retain);
     if written.is_err() {
         outputs.discard();
@@ -55,15 +77,60 @@ pub(crate) fn write_tables(
     written.map(|()| outputs.done)
 }
 
-struct Outputs<'a> {
-    options: &'a OutputOptions<'a>,
-    /// Numbers of all tables begun.
-    made: Vec<u64>,
-    done: Vec<TableMeta>,
-    writer: Option<TableWriter>,
+/// Bytes that a relocation copies at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Copies a table's data to tier `to` as it is: its blocks are checked against file and offset, not against the tier.
+/// The copy is durable, its name included, when it returns; if it fails, nothing is left of it.
+///
+/// # Errors
+/// What the devices or `check` say.
+pub(crate) fn copy_data(
+    tiers: &Tiers,
+    meta: &TableMeta,
+    to: u32,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<TableMeta> {
+    let [(from, file, bytes), _] = meta.parts();
+    let cause = if to > from { Cause::Demotion } else { Cause::Promotion };
+    let copy = || -> Result<()> {
+        let source = tiers.metered(tiers.open_table_file(from, file)?, from as usize, cause);
+        let target = tiers.create_table_file(to, file, cause)?;
+        let fail = |source| Error::io(format!("copy {file} from tier {from} to tier {to}"), source);
+        let mut buffer = AlignedBuf::zeroed(COPY_BYTES);
+        for at in (0..bytes).step_by(COPY_BYTES) {
+            let len = ((bytes - at) as usize).min(COPY_BYTES);
+            source.read_at(&mut buffer[..len], at).map_err(fail)?;
+            target.write_at(&buffer[..len], at).map_err(fail)?;
+            check()?;
+        }
+        if !planted::has(Bug::CopySyncDropped) {
+            target.sync().map_err(fail)?;
+            tiers.get(to)?.sync_names()?;
+        }
+        Ok(())
+    };
+    match copy() {
+        Ok(()) => Ok(TableMeta { data_tier: to, ..meta.clone() }),
+        Err(error) => {
+            // What cannot be removed is an orphan, and the next open removes it.
+            drop(tiers.get(to).and_then(|tier| tier.remove(file)));
+            Err(error)
+        }
+    }
 }
 
-impl Outputs<'_> {
+struct Outputs<'a, 'b> {
+    options: &'a OutputOptions<'b>,
+    /// Number and tier of all tables begun.
+    made: Vec<(u64, u32)>,
+    done: Vec<TableMeta>,
+    writer: Option<(TableWriter, Placed<'b>)>,
+    /// Bytes that stay counted on a tier for tables that are done.
+    settled: Vec<(u32, u64)>,
+}
+
+impl<'b> Outputs<'_, 'b> {
     fn write(&mut self, input: &mut dyn Cursor, retain: &mut Retain) -> Result<()> {
         input.go(Target::First)?;
         let mut seen = 0u64;
@@ -71,7 +138,8 @@ impl Outputs<'_> {
             let new_key = retain.is_new_key(entry.key);
             let lost = planted::has(Bug::MergeLosesAnEntry) && seen == 30;
             if retain.keeps(entry.key, entry.trailer) && !lost {
-                if new_key && self.writer.as_ref().is_some_and(|w| w.data_bytes() >= self.options.table_bytes)
+                if new_key
+                    && self.writer.as_ref().is_some_and(|(w, _)| w.data_bytes() >= self.options.table_bytes)
                 {
                     self.finish_table()?;
                 }
@@ -82,7 +150,7 @@ impl Outputs<'_> {
                         self.writer.insert(begun)
                     }
                 };
-                writer.add(entry)?;
+                writer.0.add(entry)?;
             }
             input.next()?;
             seen += 1;
@@ -92,39 +160,41 @@ impl Outputs<'_> {
         }
         self.finish_table()?;
         if !self.done.is_empty() && !planted::has(Bug::TableNamesSyncDropped) {
-            let tiers = self.options.tiers;
-            tiers.get(self.options.data_tier)?.sync_names()?;
-            if self.options.data_tier != 0 {
-                tiers.fast().sync_names()?;
-            }
+            let tiers: BTreeSet<u32> = self.made.iter().map(|(_, tier)| *tier).chain([0]).collect();
+            tiers.into_iter().try_for_each(|tier| self.options.tiers.get(tier)?.sync_names())?;
         }
         Ok(())
     }
 
-    fn begin_table(&mut self) -> Result<TableWriter> {
+    fn begin_table(&mut self) -> Result<(TableWriter, Placed<'b>)> {
         let options = self.options;
+        let placed = (options.place)(data_bytes_max(options.table_bytes));
         let number = (options.take_number)();
-        self.made.push(number);
+        self.made.push((number, placed.tier));
         let create =
             |tier, kind| options.tiers.create_table_file(tier, FileId::new(kind, number), options.cause);
-        let data = create(options.data_tier, FileKind::Data)?;
+        let data = create(placed.tier, FileKind::Data)?;
         let meta = create(0, FileKind::Meta)?;
-        let tier = options.tiers.get(options.data_tier)?;
+        let tier = options.tiers.get(placed.tier)?;
         let writer_options = WriterOptions {
             compression: tier.compression,
             filter_bits_per_key: tier.filter_bits_per_key,
             block_bytes: options.block_bytes,
         };
-        TableWriter::new(options.store, number, data, meta, writer_options)
+        Ok((TableWriter::new(options.store, number, data, meta, writer_options)?, placed))
     }
 
     fn finish_table(&mut self) -> Result<()> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let Some((writer, placed)) = self.writer.take() else { return Ok(()) };
         let number = writer.number();
         let properties = writer.finish()?;
+        if let Some(lease) = placed.lease {
+            lease.settle(properties.data_file_bytes);
+            self.settled.push((placed.tier, properties.data_file_bytes));
+        }
         self.done.push(TableMeta {
             number,
-            data_tier: self.options.data_tier,
+            data_tier: placed.tier,
             meta_tier: 0,
             data_bytes: properties.data_file_bytes,
             meta_bytes: properties.meta_file_bytes,
@@ -142,11 +212,16 @@ impl Outputs<'_> {
     /// Removes every file that was made. What cannot be removed is an orphan, and the next open removes it.
     fn discard(&mut self) {
         self.writer = None;
-        for number in &self.made {
-            for (tier, kind) in [(self.options.data_tier, FileKind::Data), (0, FileKind::Meta)] {
+        for (number, tier) in &self.made {
+            for (tier, kind) in [(*tier, FileKind::Data), (0, FileKind::Meta)] {
                 if let Ok(tier) = self.options.tiers.get(tier) {
                     drop(tier.remove(FileId::new(kind, *number)));
                 }
+            }
+        }
+        for (tier, bytes) in self.settled.drain(..) {
+            if let Ok(tier) = self.options.tiers.get(tier) {
+                tier.uncount(bytes);
             }
         }
     }

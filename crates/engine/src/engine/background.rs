@@ -5,18 +5,21 @@
 //! plan's view. A job that finds no room is put off until room returns (looked for a few times a second); one that
 //! fails otherwise is tried anew a few times; then the store closes for writes.
 
-use super::{Engine, iterate};
-use crate::compaction::{OutputOptions, Retain, write_tables};
+use super::{Engine, SEALED_MAX, iterate};
+use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
+use crate::log::EXTEND_BYTES;
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::options::Durability;
 use crate::planted::{self, Bug};
-use crate::policy::{Plan, RunningPlan, View, leveled};
+use crate::policy::{self, Plan, RunningPlan, TierView, View, placement};
+use crate::tier::Lease;
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, TableHandle, TableMeta};
 use cuesta_device::Cause;
+use cuesta_sched::atomic::Ordering;
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
 use iterate::{RunCursor, Source};
 use std::sync::Arc;
@@ -30,6 +33,10 @@ const IDLE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(200);
 /// Read-ahead of merges, in bytes.
 const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
+/// Reads per table at which all counts are halved.
+const COOL_READS: u64 = 1 << 14;
+/// Of a job's output, what its indexes and filters may take: one part in so many.
+const META_SHARE: u64 = 8;
 /// A log file that is kept to be filled again.
 const RETIRED_MAX: usize = 1;
 
@@ -155,7 +162,7 @@ impl Engine {
 
     /// Called under the background's lock by way of `wait_while`, which is why it does not take it.
     fn background_is_idle_at(&self, generation: u64) -> bool {
-        self.view(&[]).and_then(|view| leveled::plan(&view)).is_none()
+        self.view(&[]).and_then(|view| policy::plan(&view)).is_none()
             && self.current.load().generation == generation
     }
 
@@ -190,7 +197,7 @@ impl Engine {
             // One worker stays free for the next flush, if there is more than one: writers wait for flushes.
             let merges_max = (self.options.background_threads as usize - 1).max(1);
             if writable && state.running.len() < merges_max && state.idle_at != Some(current.generation) {
-                let plan = self.view(&state.running).and_then(|view| leveled::plan(&view));
+                let plan = self.view(&state.running).and_then(|view| policy::plan(&view));
                 match plan {
                     Some(plan) => {
                         state.running.push(plan.running());
@@ -199,7 +206,12 @@ impl Engine {
                     None => state.idle_at = Some(current.generation),
                 }
             }
-            (state, _) = self.background.changed.wait_for(state, IDLE);
+            let timed_out;
+            (state, timed_out) = self.background.changed.wait_for(state, IDLE);
+            if timed_out {
+                // Tables may have grown hot, and room may have come back.
+                state.idle_at = None;
+            }
         }
     }
 
@@ -251,7 +263,19 @@ impl Engine {
     /// What the policy looks at.
     fn view(&self, running: &[RunningPlan]) -> Option<View> {
         let current = self.current.load();
-        (!current.version.levels.is_empty()).then(|| View::of(&current.version, &self.options, running))
+        let tiers = self.tiers.all.iter().map(|tier| TierView {
+            capacity: tier.capacity_bytes,
+            free: tier.free_bytes(),
+            log_growth: if tier.ordinal == 0 { self.log_growth() } else { 0 },
+        });
+        let is_empty = current.version.levels.is_empty();
+        (!is_empty).then(|| View::of(&current.version, &self.options, running, tiers.collect()))
+    }
+
+    /// What the log may take besides what it has: one file for each memtable, and one to be recycled.
+    fn log_growth(&self) -> u64 {
+        let file = self.options.memtable_bytes().next_multiple_of(EXTEND_BYTES) + EXTEND_BYTES;
+        ((SEALED_MAX as u64 + 2) * file).saturating_sub(self.log_bytes.load(Ordering::Relaxed))
     }
 
     /// Turns the oldest sealed memtable into a run of level 0.
@@ -305,6 +329,7 @@ impl Engine {
             drop(state);
             fast.remove(FileId::new(FileKind::Log, number))?;
             fast.uncount(file.bytes);
+            self.log_bytes.fetch_sub(file.bytes, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -322,6 +347,9 @@ impl Engine {
                 let meta = find(*table)?.meta.clone();
                 let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
                 Edit { removed: vec![*table], added, ..Edit::default() }
+            }
+            Plan::Relocate { table, level, to, .. } => {
+                return self.relocate(find(*table)?.as_ref(), *level, *to);
             }
             Plan::Merge { inputs, output_level, drop_tombstones, .. } => {
                 let numbers: Vec<u64> =
@@ -345,6 +373,56 @@ impl Engine {
         self.commit_tables(edit, |_| {})?;
         self.operations.merged();
         Ok(())
+    }
+
+    /// Puts a table's data on another tier.
+    fn relocate(&self, table: &TableHandle, level: usize, to: usize) -> Result<()> {
+        // A name that a reader still holds the file of must not be given to another file.
+        if self.tables.lingers(table.meta.number) {
+            return Ok(());
+        }
+        let lease = self.tiers.get(to as u32)?.lease(table.meta.data_bytes)?;
+        let meta = copy_data(&self.tiers, &table.meta, to as u32, &|| self.check_open())?;
+        lease.settle(meta.data_bytes);
+        let (tier, file, _) = table.meta.parts()[0];
+        if planted::has(Bug::CopiedFromRemovedBeforeEdit) {
+            self.tiers.get(tier)?.remove(file)?;
+        }
+        let age = self.age_of(level, meta.number);
+        let added = vec![AddedTable { level: level as u32, age, meta: meta.clone() }];
+        let edit = Edit {
+            removed: vec![meta.number],
+            added,
+            counters: Some(self.encode_counters()),
+            ..Edit::default()
+        };
+        let committed = self.commit(edit, |_| {});
+        if committed.as_ref().is_err_and(is_refusal) {
+            let to = self.tiers.get(to as u32)?;
+            to.remove(file)?;
+            to.uncount(meta.data_bytes);
+        }
+        committed?;
+        self.operations.relocated();
+        self.cool_tables();
+        Ok(())
+    }
+
+    /// Lets old reads count less, once there are many.
+    fn cool_tables(&self) {
+        let current = self.current.load_full();
+        let (tables, reads) =
+            current.version.tables().fold((0, 0), |(n, reads), t| (n + 1, reads + t.reads()));
+        if reads > tables * COOL_READS {
+            current.version.tables().for_each(|table| table.cool());
+        }
+    }
+
+    /// The age of the run that a table is in.
+    fn age_of(&self, level: usize, number: u64) -> u64 {
+        let current = self.current.load();
+        let mut runs = current.version.levels.get(level).into_iter().flat_map(|level| level.runs());
+        runs.find(|run| run.tables.iter().any(|table| table.meta.number == number)).map_or(0, |run| run.age)
     }
 
     /// One cursor per run that has tables among `numbers`, newest first.
@@ -376,30 +454,35 @@ impl Engine {
         bottom: bool,
         cause: Cause,
     ) -> Result<Vec<TableMeta>> {
-        // Worst case: nothing is dropped or compressed; block trailers, indexes and filters add an eighth at most,
-        // and every table's two files are rounded up to whole pages.
+        // Worst case: nothing is dropped or compressed, and every table's two files are rounded up to whole pages.
         let worst = bytes + bytes / 8 + (64 << 10);
-        let tier = self.tier_for(level, worst)?;
-        let lease = self.tiers.get(tier)?.lease(worst)?;
-        let meta_lease =
-            if tier == 0 { None } else { Some(self.tiers.fast().lease(worst / 8 + (64 << 10))?) };
+        let (job_tier, lease, meta_lease) = self.lease_job(worst)?;
         let boundaries = {
             let snapshots = self.snapshots.lock();
             snapshots.boundaries(self.visible())
         };
         let dead = self.catalog.lock().dead.clone();
+        let place = |bytes: u64| {
+            // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
+            // is kept for it all the same.
+            let tier = self.view(&[]).map_or(0, |view| placement::of_output(&view, level, bytes));
+            let faster = self.tiers.all[..job_tier as usize].get(tier);
+            let leased = faster.and_then(|faster| faster.lease(bytes).ok());
+            leased.map_or(Placed::on(job_tier), |lease| Placed { tier: tier as u32, lease: Some(lease) })
+        };
         let options = OutputOptions {
             store: self.store,
             tiers: &self.tiers,
             cause,
-            data_tier: tier,
+            place: &place,
             table_bytes: self.options.table_bytes,
             block_bytes: self.options.block_bytes,
             take_number: &|| self.catalog.lock().take_file_number(),
             check: &|| self.check_open(),
         };
         let made = write_tables(input, &mut Retain::new(boundaries, dead, bottom), &options)?;
-        let data: u64 = made.iter().map(|meta| meta.data_bytes).sum();
+        let here = made.iter().filter(|meta| meta.data_tier == job_tier);
+        let data: u64 = here.map(|meta| meta.data_bytes).sum();
         let meta: u64 = made.iter().map(|meta| meta.meta_bytes).sum();
         match meta_lease {
             Some(meta_lease) => {
@@ -411,20 +494,20 @@ impl Engine {
         Ok(made)
     }
 
-    /// The tier for a level's data: levels go to the first tier from the top down as far as they fit it whole; a
-    /// tier that has no room for the job passes it on to the next.
-    fn tier_for(&self, level: usize, bytes: u64) -> Result<u32> {
-        let last = self.tiers.all.len() - 1;
-        let wanted = match self.view(&[]) {
-            Some(view) => {
-                view.tier_of(level, &self.tiers.all.iter().map(|t| t.capacity_bytes).collect::<Vec<_>>())
+    /// Room for a whole job of at most `worst` bytes, so that it can end once it has begun: on the slowest tier that
+    /// has it, and on the fast tier for indexes and filters.
+    fn lease_job(&self, worst: u64) -> Result<(u32, Lease<'_>, Option<Lease<'_>>)> {
+        let meta_worst = worst / META_SHARE + (16 << 10);
+        let mut full = None;
+        for tier in self.tiers.all.iter().rev() {
+            // Indexes and filters are part of what the first tier is asked for.
+            let meta = (tier.ordinal > 0).then(|| self.tiers.fast().lease(meta_worst)).transpose();
+            match tier.lease(worst).and_then(|lease| Ok((lease, meta?))) {
+                Ok((lease, meta)) => return Ok((tier.ordinal as u32, lease, meta)),
+                Err(error) => full = full.or(Some(error)),
             }
-            None => 0,
-        };
-        // A fifth of each tier but the last is kept for the log, for indexes, and for merges on their way.
-        let reserve = |tier: usize| if tier == last { 0 } else { self.tiers.all[tier].capacity_bytes / 5 };
-        let fits = |tier: &usize| self.tiers.all[*tier].free_bytes() >= bytes + reserve(*tier);
-        Ok((wanted..=last).find(fits).unwrap_or(last) as u32)
+        }
+        Err(full.unwrap_or_else(|| Error::internal("there is no tier")))
     }
 
     /// Commits tables that were made; if the edit is refused they are discarded.
@@ -436,10 +519,7 @@ impl Engine {
             .map(|added| added.meta.clone())
             .collect();
         let committed = self.commit(edit, change);
-        // These say that the manifest was not written to. After any other the edit may be on media, tables and all.
-        let refused =
-            |error: &Error| matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly);
-        if committed.as_ref().is_err_and(refused) {
+        if committed.as_ref().is_err_and(is_refusal) {
             for meta in made {
                 for (tier, file, bytes) in meta.parts() {
                     let tier = self.tiers.get(tier)?;
@@ -465,4 +545,10 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether a commit's error says that the manifest was not written to. After any other the edit may be on media, tables
+/// and all.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly)
 }

@@ -56,7 +56,7 @@ impl Engine {
             let mut catalog = self.catalog.lock();
             let gone = catalog.apply(&edit, &self.tables)?;
             self.install(&catalog, change);
-            gone.iter().for_each(|table| table.mark_obsolete());
+            gone.mark();
             Ok(())
         });
         root.count(self.tiers.fast());

@@ -92,6 +92,8 @@ pub(crate) struct Engine {
     pub(crate) operations: Operations,
     /// Why writes are refused for good.
     pub(crate) failure: OnceLock<Error>,
+    /// Bytes of log files on the fast tier.
+    pub(crate) log_bytes: AtomicU64,
     pub(crate) closed: AtomicBool,
 }
 

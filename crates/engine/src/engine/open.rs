@@ -26,7 +26,7 @@ use super::stats::{Operations, restore_counters};
 use super::turn::Turn;
 use super::write::{Lead, WriteQueue, apply_payload};
 use super::{Current, Engine};
-use crate::compaction::{OutputOptions, Retain, write_tables};
+use crate::compaction::{OutputOptions, Placed, Retain, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
 use crate::format::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
@@ -46,6 +46,7 @@ use arc_swap::ArcSwap;
 use cuesta_device::{Access, Cause, Device, Directory, Listed, Lock, Meter};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 /// What the world hands in: one directory per tier, and the scheduler.
@@ -435,6 +436,13 @@ impl Found {
         let operations = Operations::default();
         restore_counters(&self.catalog.counters, &operations, &self.tiers.meter);
         let log_counted = log.filled_after(0);
+        let older = self.listed[0].iter().filter(|file| {
+            FileId::from_name(&file.name).is_some_and(|id| {
+                let live = self.catalog.log_start..log.end().file;
+                id.kind == FileKind::Log && live.contains(&id.number)
+            })
+        });
+        let log_bytes = log_counted + older.map(|file| file.bytes).sum::<u64>();
         let current = Current {
             active: recovered.memtable,
             active_log: self.catalog.log_start,
@@ -457,6 +465,7 @@ impl Found {
             background: Background::new(&sched),
             operations,
             failure: OnceLock::new(),
+            log_bytes: AtomicU64::new(log_bytes),
             closed: AtomicBool::new(false),
             options,
             sched,
@@ -511,11 +520,18 @@ impl Found {
     ) -> Result<(u64, Vec<TableMeta>)> {
         let next_file = std::cell::Cell::new(self.catalog.next_file);
         let take_number = || next_file.replace(next_file.get() + 1);
+        // Onto the fast tier, or below where that has no room; what no tier has room for is counted all the same,
+        // since it must be somewhere for the store to open.
+        let place = |bytes: u64| {
+            let mut tiers = self.tiers.all.iter();
+            let placed = |tier: &'_ Tier| tier.lease(bytes).is_ok();
+            Placed::on(tiers.position(placed).unwrap_or(0) as u32)
+        };
         let output = OutputOptions {
             store: self.superblocks[0].store,
             tiers: &self.tiers,
             cause: Cause::Recovery,
-            data_tier: 0,
+            place: &place,
             table_bytes: options.table_bytes,
             block_bytes: options.block_bytes,
             take_number: &take_number,
@@ -526,8 +542,8 @@ impl Found {
         let made = write_tables(&mut input, &mut retain, &output)?;
         let age = take_number();
         self.catalog.next_file = next_file.get();
-        for meta in &made {
-            self.tiers.fast().count(meta.bytes());
+        for (tier, _, bytes) in made.iter().flat_map(TableMeta::parts) {
+            self.tiers.get(tier)?.count(bytes);
         }
         Ok((age, made))
     }
@@ -647,31 +663,40 @@ impl Found {
         Ok(log)
     }
 
-    /// Removes files that nothing names: what crashes left behind.
+    /// Removes what crashes left behind.
     fn remove_orphans(&self, log: u64, manifest: u64) -> Result<()> {
         if planted::has(Bug::OrphansKept) {
             return Ok(());
         }
+        self.orphans(log, manifest).into_iter().try_for_each(|(tier, id, bytes)| {
+            tier.remove(id)?;
+            tier.uncount(bytes);
+            Ok(())
+        })
+    }
+
+    /// Files that nothing names, where `log` is the last log and `manifest` the present one.
+    pub(crate) fn orphans(&self, log: u64, manifest: u64) -> Vec<(&Tier, FileId, u64)> {
+        let tables: BTreeSet<(usize, FileId)> = self
+            .catalog
+            .version
+            .tables()
+            .flat_map(|table| table.meta.parts())
+            .map(|(tier, part, _)| (tier as usize, part))
+            .collect();
+        let logs = self.catalog.log_start..=log;
+        let is_orphan = |tier: usize, id: FileId| match id.kind {
+            FileKind::Superblock => false,
+            FileKind::Manifest => tier != 0 || id.number != manifest,
+            FileKind::Log => tier != 0 || !logs.contains(&id.number),
+            FileKind::Data | FileKind::Meta => !tables.contains(&(tier, id)),
+        };
+        let mut found = Vec::new();
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
-            for file in listed {
-                let Some(id) = FileId::from_name(&file.name) else { continue };
-                let wanted = match id.kind {
-                    FileKind::Superblock => true,
-                    FileKind::Manifest => tier.ordinal == 0 && id.number == manifest,
-                    FileKind::Log => tier.ordinal == 0 && (self.catalog.log_start..=log).contains(&id.number),
-                    FileKind::Data | FileKind::Meta => self
-                        .catalog
-                        .version
-                        .tables()
-                        .flat_map(|table| table.meta.parts())
-                        .any(|(home, part, _)| part == id && home as usize == tier.ordinal),
-                };
-                if !wanted {
-                    tier.remove(id)?;
-                    tier.uncount(file.bytes);
-                }
-            }
+            let files = listed.iter().filter_map(|file| Some((FileId::from_name(&file.name)?, file.bytes)));
+            let orphans = files.filter(|(id, _)| is_orphan(tier.ordinal, *id));
+            found.extend(orphans.map(|(id, bytes)| (tier, id, bytes)));
         }
-        Ok(())
+        found
     }
 }

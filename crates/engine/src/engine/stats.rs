@@ -20,6 +20,7 @@ pub(crate) struct Operations {
     scans: AtomicU64,
     flushes: AtomicU64,
     merges: AtomicU64,
+    relocations: AtomicU64,
     slowed_nanos: AtomicU64,
 }
 
@@ -38,12 +39,14 @@ pub struct OperationCounts {
     pub flushes: u64,
     /// Merges and moves between levels.
     pub merges: u64,
+    /// Tables whose data was put on another tier.
+    pub relocations: u64,
     /// Nanoseconds that writers were slowed or made to wait.
     pub slowed_nanos: u64,
 }
 
 impl Operations {
-    fn fields(&self) -> [&AtomicU64; 7] {
+    fn fields(&self) -> [&AtomicU64; 8] {
         [
             &self.gets,
             &self.writes,
@@ -51,6 +54,7 @@ impl Operations {
             &self.scans,
             &self.flushes,
             &self.merges,
+            &self.relocations,
             &self.slowed_nanos,
         ]
     }
@@ -76,14 +80,18 @@ impl Operations {
         self.merges.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn relocated(&self) {
+        self.relocations.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn slowed(&self, time: Duration) {
         self.slowed_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
     fn counts(&self) -> OperationCounts {
-        let [gets, writes, written_bytes, scans, flushes, merges, slowed_nanos] =
+        let [gets, writes, written_bytes, scans, flushes, merges, relocations, slowed_nanos] =
             self.fields().map(|field| field.load(Ordering::Relaxed));
-        OperationCounts { gets, writes, written_bytes, scans, flushes, merges, slowed_nanos }
+        OperationCounts { gets, writes, written_bytes, scans, flushes, merges, relocations, slowed_nanos }
     }
 }
 
@@ -305,7 +313,11 @@ impl fmt::Display for Stats {
             o.scans
         )?;
         let slowed = o.slowed_nanos as f64 / 1e9;
-        writeln!(f, "background {} flushes, {} merges; writers slowed {slowed:.3} s", o.flushes, o.merges)?;
+        writeln!(
+            f,
+            "background {} flushes, {} merges, {} relocations; writers slowed {slowed:.3} s",
+            o.flushes, o.merges, o.relocations
+        )?;
         writeln!(f, "level  runs tables    entries tombstones  bytes by tier")?;
         for (i, level) in self.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
             let bytes: Vec<_> = level.bytes.iter().map(|bytes| Size(*bytes).to_string()).collect();

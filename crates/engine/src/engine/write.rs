@@ -265,6 +265,7 @@ impl Engine {
         if let Some(more) = filled.checked_sub(lead.log_counted).filter(|more| *more > 0) {
             self.tiers.fast().lease(more)?.settle(more);
             lead.log_counted = filled;
+            self.log_bytes.fetch_add(more, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -16,4 +16,4 @@ mod writer;
 
 pub(crate) use batch::{BatchEntries, put_entry};
 pub(crate) use reader::{Chain, RecordReader, Replayed, Step, replay};
-pub(crate) use writer::{LogWriter, NextLog, SEAL_BYTES};
+pub(crate) use writer::{EXTEND_BYTES, LogWriter, NextLog, SEAL_BYTES};

@@ -13,7 +13,7 @@ use cuesta_device::{Access, Device, Directory};
 use std::sync::Arc;
 
 /// How far ahead of the records a fresh file is filled with zeros, in bytes.
-const EXTEND_BYTES: u64 = 256 << 10;
+pub(crate) const EXTEND_BYTES: u64 = 256 << 10;
 /// Bytes of the record that ends a file.
 pub(crate) const SEAL_BYTES: u64 = (record::RECORD_HEADER_BYTES + size_of::<u64>()) as u64;
 

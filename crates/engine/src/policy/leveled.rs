@@ -134,4 +134,4 @@ fn meets_running(view: &View, level: usize, output: usize, smallest: &[u8], larg
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -2,10 +2,15 @@
 //! the view's seed; so each decision can be tested as text in, text out.
 
 pub(crate) mod leveled;
+pub(crate) mod placement;
 
 use crate::options::Options;
 use crate::version::{LEVELS_MAX, Version};
+pub(crate) use placement::TierView;
 use std::fmt;
+
+/// Heat is reads per so many bytes.
+const HEAT_BYTES: u64 = 1 << 20;
 
 /// A table, as policies see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +21,14 @@ pub(crate) struct TableView {
     pub(crate) tombstones: u64,
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
+    /// Of its data.
+    pub(crate) tier: usize,
+    /// How often its data was read from media lately: the power of two of reads per mebibyte.
+    pub(crate) heat: u32,
     /// Part of a plan that runs.
     pub(crate) busy: bool,
+    /// It cannot be put on another tier for now: a reader still holds its data where it was before.
+    pub(crate) lingers: bool,
 }
 
 /// A run: disjoint tables in key order.
@@ -47,6 +58,8 @@ pub(crate) struct RunningPlan {
 pub(crate) struct View {
     pub(crate) levels: Vec<LevelView>,
     pub(crate) running: Vec<RunningPlan>,
+    /// Fastest first.
+    pub(crate) tiers: Vec<TierView>,
     /// How many times larger a level is than the one above.
     pub(crate) ratio: u64,
     /// Runs in level 0 that make a merge due.
@@ -70,6 +83,8 @@ pub(crate) enum Plan {
     },
     /// Put a table into another level as it is.
     Move { table: u64, from: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
+    /// Put a table's data on another tier as it is.
+    Relocate { table: u64, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
 }
 
 impl Plan {
@@ -82,7 +97,8 @@ impl Plan {
                 smallest: smallest.clone(),
                 largest: largest.clone(),
             },
-            Self::Move { table, to, smallest, largest, .. } => RunningPlan {
+            Self::Move { table, to, smallest, largest, .. }
+            | Self::Relocate { table, level: to, smallest, largest, .. } => RunningPlan {
                 inputs: vec![*table],
                 output_level: *to,
                 smallest: smallest.clone(),
@@ -114,7 +130,12 @@ impl LevelView {
 
 impl View {
     /// The view of a version; linear in its tables.
-    pub(crate) fn of(version: &Version, options: &Options, running: &[RunningPlan]) -> Self {
+    pub(crate) fn of(
+        version: &Version,
+        options: &Options,
+        running: &[RunningPlan],
+        tiers: Vec<TierView>,
+    ) -> Self {
         let busy = |number: u64| running.iter().any(|plan| plan.inputs.contains(&number));
         let table = |table: &std::sync::Arc<crate::version::TableHandle>| {
             let meta = &table.meta;
@@ -125,7 +146,12 @@ impl View {
                 tombstones: meta.tombstones,
                 smallest: meta.smallest.clone(),
                 largest: meta.largest.clone(),
+                tier: meta.data_tier as usize,
+                heat: (table.reads() * HEAT_BYTES / meta.data_bytes.max(1))
+                    .checked_ilog2()
+                    .map_or(0, |n| n + 1),
                 busy: busy(meta.number),
+                lingers: table.lingers(),
             }
         };
         let run = |run: &crate::version::Run| RunView {
@@ -138,28 +164,18 @@ impl View {
         Self {
             levels,
             running: running.to_vec(),
+            tiers,
             ratio: u64::from(options.level_ratio),
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
         }
     }
+}
 
-    /// The tier for a level's data: levels are laid out from the top, each on the first tier that its target, and
-    /// those of the levels above it there, leave room for. A fifth of each tier is left for the log, for indexes and
-    /// for merges on their way.
-    pub(crate) fn tier_of(&self, level: usize, capacities: &[u64]) -> usize {
-        let targets = leveled::level_targets(self);
-        let (mut tier, mut taken) = (0, 0u64);
-        for (i, target) in targets.iter().enumerate().take(level + 1) {
-            // What a level may grow to before it is merged down, or has grown to already.
-            let bytes = self.levels.get(i).map_or(0, LevelView::bytes).max(*target);
-            while tier + 1 < capacities.len() && taken.saturating_add(bytes) > capacities[tier] / 5 * 4 {
-                (tier, taken) = (tier + 1, 0);
-            }
-            taken = taken.saturating_add(bytes);
-        }
-        tier
-    }
+/// The next thing to do, if anything is due: room on a tier that is almost out of it, then merges, then tables that lie
+/// on the wrong tier.
+pub(crate) fn plan(view: &View) -> Option<Plan> {
+    placement::urgent(view).or_else(|| leveled::plan(view)).or_else(|| placement::plan(view))
 }
 
 impl fmt::Display for Plan {
@@ -176,6 +192,9 @@ impl fmt::Display for Plan {
                 if *drop_tombstones { write!(f, ", tombstones go") } else { Ok(()) }
             }
             Self::Move { table, from, to, .. } => write!(f, "move #{table} from L{from} to L{to}"),
+            Self::Relocate { table, level, to, .. } => {
+                write!(f, "relocate #{table} of L{level} to tier {to}")
+            }
         }
     }
 }

@@ -35,6 +35,7 @@ use crate::planted::{self, Bug};
 use block::BlockCursor;
 use cache::{Block, BlockKey};
 use cuesta_device::{ALIGNMENT, AlignedBuf, Device};
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use index::{BlockHandle, Index};
 use std::sync::Arc;
 use stored::{FOOTER_BYTES, Footer, decode_stored};
@@ -68,6 +69,8 @@ pub(crate) struct Table {
     top_block: Vec<u8>,
     top: Index,
     properties: Properties,
+    /// Reads of the data part.
+    reads: Arc<AtomicU64>,
 }
 
 /// A version of a key, found.
@@ -147,7 +150,12 @@ impl Table {
         let top = Index::parse(&top_block, TOP_HANDLES).and_then(|top| top.check(&top_block).map(|()| top));
         let top = top.map_err(|malformed| meta.corrupt(footer.top.offset, malformed))?;
         let data = Part::new(store, FileId::new(FileKind::Data, number), data);
-        Ok(Self { number, data, meta, top_block, top, properties })
+        Ok(Self { number, data, meta, top_block, top, properties, reads: Arc::default() })
+    }
+
+    /// Reads of the data part are counted here from now on.
+    pub(crate) fn count_reads_in(&mut self, reads: Arc<AtomicU64>) {
+        self.reads = reads;
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -216,6 +224,9 @@ impl Table {
         if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
             let malformed = Malformed(format!("an index points at {}..{}", handle.offset, handle.end()));
             return Err(part.corrupt(handle.offset, malformed));
+        }
+        if role == Role::Data {
+            self.reads.fetch_add(1, Ordering::Relaxed);
         }
         let (bytes, from) = part.read(handle.offset, handle.end())?;
         let block = part.unpack(&bytes[from..from + handle.bytes as usize], handle, role, cache)?;

@@ -49,6 +49,23 @@ pub(crate) struct Catalog {
     pub(crate) counters: Vec<u8>,
 }
 
+/// What an edit leaves without a use.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    /// Tables that are in no later version.
+    pub(crate) obsolete: Vec<Arc<TableHandle>>,
+    /// Tables whose data later versions have on another tier.
+    pub(crate) relocated: Vec<Arc<TableHandle>>,
+}
+
+impl Gone {
+    /// Their files go with their last holders.
+    pub(crate) fn mark(&self) {
+        self.obsolete.iter().for_each(|table| table.mark_obsolete());
+        self.relocated.iter().for_each(|table| table.mark_relocated());
+    }
+}
+
 impl Default for Catalog {
     fn default() -> Self {
         Self {
@@ -71,20 +88,24 @@ impl Catalog {
         self.next_file - 1
     }
 
-    /// Takes an edit in. Returns the tables that it removed for good; who commits a new edit, rather than reading an
-    /// old one, marks them obsolete.
+    /// Takes an edit in. Returns the tables that it removed for good, and those whose data it has elsewhere; who
+    /// commits a new edit, rather than reading an old one, marks them so.
     ///
     /// # Errors
     /// `Internal` when it does not fit what exists; nothing changed then.
-    pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Vec<Arc<TableHandle>>> {
-        let mut gone = Vec::new();
+    pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Gone> {
+        let mut gone = Gone::default();
         if !edit.added.is_empty() || !edit.removed.is_empty() {
             let next = self.version.apply(edit, tables)?;
-            let is_gone = |table: &&Arc<TableHandle>| {
-                let number = table.meta.number;
-                edit.removed.contains(&number) && !edit.added.iter().any(|added| added.meta.number == number)
-            };
-            gone = self.version.tables().filter(is_gone).cloned().collect();
+            for table in self.version.tables().filter(|table| edit.removed.contains(&table.meta.number)) {
+                match edit.added.iter().find(|added| added.meta.number == table.meta.number) {
+                    None => gone.obsolete.push(table.clone()),
+                    Some(added) if added.meta.data_tier != table.meta.data_tier => {
+                        gone.relocated.push(table.clone());
+                    }
+                    Some(_) => {}
+                }
+            }
             self.version = Arc::new(next);
         }
         for id in &edit.dropped {

@@ -103,7 +103,8 @@ impl Version {
         for added in &edit.added {
             let known = moved.iter().position(|table| table.meta.number == added.meta.number);
             let handle = match known {
-                Some(i) => moved.swap_remove(i),
+                Some(i) if moved[i].meta == added.meta => moved.swap_remove(i),
+                Some(i) => moved.swap_remove(i).relocated(added.meta.clone()),
                 None => TableHandle::new(added.meta.clone(), tables.clone()),
             };
             next.insert(added.level, added.age, handle)?;

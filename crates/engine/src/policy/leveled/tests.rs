@@ -1,13 +1,15 @@
-use super::super::{RunView, RunningPlan};
+use super::super::{RunView, RunningPlan, TierView};
 use super::*;
 use expect_test::{Expect, expect};
 
 /// Reads a view: a line a level, runs newest first between bars, tables as `number[first..last bytes]`, `!` for
-/// busy, `~n` for n tombstones in a hundred entries. "running L2 a..c" adds a running plan that writes to level 2.
-fn view(text: &str) -> View {
+/// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
+/// plan that writes to level 2; "tier 400 free 50 log 10" a tier.
+pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
         running: Vec::new(),
+        tiers: Vec::new(),
         ratio: 10,
         level0_merge: 4,
         base_bytes: 100,
@@ -24,6 +26,11 @@ fn view(text: &str) -> View {
             });
             continue;
         }
+        if let Some(rest) = line.strip_prefix("tier ") {
+            let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();
+            view.tiers.push(TierView { capacity: numbers[0], free: numbers[1], log_growth: numbers[2] });
+            continue;
+        }
         let (level, runs) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
         let runs: Vec<_> = runs.split('|').map(|run| run.split_whitespace().map(table).collect()).collect();
         let age = |i: usize| (100 - i) as u64;
@@ -38,14 +45,21 @@ fn table(word: &str) -> TableView {
     let (smallest, rest) = rest.split_once("..").unwrap();
     let (largest, rest) = rest.split_once(',').unwrap();
     let (bytes, flags) = rest.split_once(']').unwrap();
+    let flag = |mark: char| {
+        let digits: String = flags.split_once(mark)?.1.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u32>().ok()
+    };
     TableView {
         number: number.parse().unwrap(),
         bytes: bytes.parse().unwrap(),
         entries: 100,
-        tombstones: flags.split_once('~').map_or(0, |(_, n)| n.parse().unwrap()),
+        tombstones: flag('~').unwrap_or(0).into(),
         smallest: smallest.into(),
         largest: largest.into(),
+        tier: flag('@').unwrap_or(0) as usize,
+        heat: flag('^').unwrap_or(0),
         busy: flags.contains('!'),
+        lingers: flags.contains('='),
     }
 }
 
@@ -233,6 +247,9 @@ fn settle(view: &mut View) -> u64 {
                 smallest: smallest.to_be_bytes().into(),
                 largest: largest.to_be_bytes().into(),
                 busy: false,
+                lingers: false,
+                tier: 0,
+                heat: 0,
             });
         }
         output[0].tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
@@ -255,6 +272,9 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
             smallest: low.to_be_bytes().into(),
             largest: high.to_be_bytes().into(),
             busy: false,
+            lingers: false,
+            tier: 0,
+            heat: 0,
         };
         filled += 25;
         view.levels[0].runs.insert(0, RunView { age: flush + 1, tables: vec![table] });

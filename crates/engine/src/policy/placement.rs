@@ -1,0 +1,135 @@
+//! Placement: which table's data lies on which tier.
+//!
+//! Tables are ranked: upper levels before lower ones, and within a level those that are read more from media before
+//! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes. So the top
+//! levels fill the fast tier, one level straddles, table by table, and no room is stranded. Room is what is free and what
+//! tables take already, less what must stay free: the log's growth, and a fortieth of the tier for jobs on their way.
+//!
+//! A table that is not where it should be is put there by a [`Plan::Relocate`], one at a time and after merges that are
+//! due: the highest rank that wants up first, as soon as there is room; the lowest that must go down only when the
+//! tier is short of room or a higher rank waits for it. Heat is compared by powers of two, and a table that is on the
+//! faster tier counts for one more, so that two tables do not change places over a small difference.
+//!
+//! Linear in the number of tables, but for the sort.
+
+use super::{LevelView, Plan, TableView, View};
+use std::cmp::Reverse;
+
+/// Of a tier, what jobs on their way may need: one part in so many.
+pub(crate) const KEEP_FREE_SHARE: u64 = 40;
+
+/// A tier, as policies see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TierView {
+    pub(crate) capacity: u64,
+    /// Not taken by files or running jobs.
+    pub(crate) free: u64,
+    /// What the log may still take here.
+    pub(crate) log_growth: u64,
+}
+
+impl TierView {
+    /// What no table should fill.
+    fn keep_free(&self) -> u64 {
+        self.capacity / KEEP_FREE_SHARE + self.log_growth
+    }
+}
+
+/// A table, and the tier it should be on.
+struct Wish<'a> {
+    level: usize,
+    table: &'a TableView,
+    tier: usize,
+}
+
+/// Room for tables on each tier.
+fn rooms(view: &View) -> Vec<u64> {
+    let room = |(i, tier): (usize, &TierView)| {
+        let tables = view.levels.iter().flat_map(LevelView::tables).filter(|table| table.tier == i);
+        (tier.free + tables.map(|table| table.bytes).sum::<u64>()).saturating_sub(tier.keep_free())
+    };
+    view.tiers.iter().enumerate().map(room).collect()
+}
+
+/// Every table, by rank.
+fn wishes(view: &View) -> Vec<Wish<'_>> {
+    let last = view.tiers.len() - 1;
+    let tables = |(level, seen)| LevelView::tables(seen).map(move |table| (level, table));
+    let mut ranked: Vec<(usize, &TableView)> = view.levels.iter().enumerate().flat_map(tables).collect();
+    let warmth = |table: &TableView| table.heat + u32::from(table.tier < last);
+    ranked.sort_by(|(a_level, a), (b_level, b)| {
+        (a_level, Reverse(warmth(a)), &a.smallest).cmp(&(b_level, Reverse(warmth(b)), &b.smallest))
+    });
+    let mut rooms = rooms(view);
+    let wish = |(level, table): (usize, &'_ TableView)| {
+        let tier = (0..last).find(|tier| rooms[*tier] >= table.bytes).unwrap_or(last);
+        rooms[tier] = rooms[tier].saturating_sub(table.bytes);
+        (level, tier)
+    };
+    let placed: Vec<(usize, usize)> = ranked.iter().copied().map(wish).collect();
+    let wish = |((level, tier), (_, table))| Wish { level, table, tier };
+    placed.into_iter().zip(ranked).map(wish).collect()
+}
+
+fn relocate(wish: &Wish<'_>) -> Plan {
+    Plan::Relocate {
+        table: wish.table.number,
+        level: wish.level,
+        to: wish.tier,
+        smallest: wish.table.smallest.clone(),
+        largest: wish.table.largest.clone(),
+    }
+}
+
+/// The next table to put elsewhere, if one is.
+pub(crate) fn plan(view: &View) -> Option<Plan> {
+    let wishes = wishes(view);
+    let idle = |wish: &&Wish<'_>| !wish.table.busy && !wish.table.lingers;
+    let finds_room = |wish: &&Wish<'_>| {
+        let tier = &view.tiers[wish.tier];
+        wish.tier < wish.table.tier && tier.free >= wish.table.bytes + tier.keep_free()
+    };
+    if let Some(up) = wishes.iter().filter(idle).find(finds_room) {
+        return Some(relocate(up));
+    }
+    let wanted = |tier: usize| wishes.iter().any(|wish| wish.tier == tier && wish.table.tier > tier);
+    down(view, &wishes, |tier| wanted(tier) || view.tiers[tier].free < view.tiers[tier].keep_free())
+}
+
+/// What has to go down before anything else is done, since a tier is almost full.
+pub(crate) fn urgent(view: &View) -> Option<Plan> {
+    let short = |tier: usize| view.tiers[tier].free < view.tiers[tier].keep_free() / 2;
+    if (0..view.tiers.len() - 1).any(short) { down(view, &wishes(view), short) } else { None }
+}
+
+/// The lowest rank on a tier that is `crowded` and should be on a slower one that has room for it.
+fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Option<Plan> {
+    let must_go = |wish: &&Wish<'_>| {
+        let fits = view.tiers[wish.tier].free >= wish.table.bytes;
+        let idle = !wish.table.busy && !wish.table.lingers;
+        wish.tier > wish.table.tier && fits && idle && crowded(wish.table.tier)
+    };
+    wishes.iter().rev().find(must_go).map(relocate)
+}
+
+/// The first tier that a new table of `bytes` of a level may go to. A level that will fit a tier whole may use what
+/// is kept free for jobs; one that straddles leaves it alone.
+pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
+    let last = view.tiers.len() - 1;
+    let rooms = rooms(view);
+    let mut above: u64 = view.levels[..level].iter().map(LevelView::bytes).sum();
+    let own = view.levels[level].bytes();
+    for (i, tier) in view.tiers[..last].iter().enumerate() {
+        if above < rooms[i] {
+            let kept = if above + own <= rooms[i] { tier.log_growth } else { tier.keep_free() };
+            if tier.free >= bytes + kept {
+                return i;
+            }
+        }
+        above = above.saturating_sub(rooms[i]);
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests;
