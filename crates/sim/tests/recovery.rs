@@ -9,7 +9,9 @@ use cuesta_sim::world;
 use expect_test::{Expect, expect};
 
 fn options() -> Options {
-    cuesta_sim::options(3, Durability::Os)
+    let mut options = cuesta_sim::options(3, Durability::Os);
+    options.tiers[0].capacity_bytes = 64 << 20;
+    options
 }
 
 /// Runs `body` on a store on `disk`, with a scheduler of its own.
@@ -70,17 +72,14 @@ fn every_change_is_one_edit() {
     });
     expect![[r#"
         edit, 64 bytes: log starts at 2, next file 3, last number #0, next keyspace 1, counters (0 bytes)
-        edit, 216 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 3, next file 6, last number #8, counters (116 bytes)
-        edit, 216 bytes: remove table 4, add to level 7 (age 0) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 6, last number #8, counters (116 bytes)
-        edit, 216 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 6, next file 9, last number #16, counters (119 bytes)
-        edit, 224 bytes: remove table 7, remove table 4, add to level 7 (age 0) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 12, last number #24, counters (125 bytes)
-        edit, 224 bytes: add to level 0 (age 12) #11[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 9, next file 13, last number #24, counters (125 bytes)
-        edit, 224 bytes: add to level 0 (age 16) #14[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], log starts at 13, next file 17, last number #32, counters (125 bytes)
-        edit, 224 bytes: remove table 11, remove table 10, add to level 7 (age 0) #15[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 17, last number #32, counters (125 bytes)
-        edit, 224 bytes: remove table 14, remove table 15, add to level 7 (age 0) #17[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 20480 bytes], next file 18, last number #32, counters (125 bytes)
-        edit, 64 bytes: create keyspace 1 "a", next file 18, last number #32, next keyspace 2
-        edit, 64 bytes: create keyspace 2 "b", next file 18, last number #32, next keyspace 3
-        edit, 64 bytes: drop keyspace 1, next file 18, last number #32
+        edit, 216 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 3, next file 6, last number #8, counters (116 bytes)
+        edit, 216 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 6, next file 9, last number #16, counters (120 bytes)
+        edit, 216 bytes: add to level 0 (age 11) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 9, next file 12, last number #24, counters (120 bytes)
+        edit, 216 bytes: add to level 0 (age 14) #13[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 12, next file 15, last number #32, counters (120 bytes)
+        edit, 232 bytes: remove table 13, remove table 10, remove table 7, remove table 4, add to level 7 (age 0) #15[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], next file 16, last number #32, counters (125 bytes)
+        edit, 64 bytes: create keyspace 1 "a", next file 16, last number #32, next keyspace 2
+        edit, 64 bytes: create keyspace 2 "b", next file 16, last number #32, next keyspace 3
+        edit, 64 bytes: drop keyspace 1, next file 16, last number #32
         edit, 184 bytes: last number #32, counters (125 bytes)
         end
     "#]].assert_eq(&edits(&disk));

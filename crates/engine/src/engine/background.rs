@@ -463,6 +463,7 @@ impl Engine {
         };
         let dead = self.catalog.lock().dead.clone();
         let place = |bytes: u64| {
+            let bytes = bytes.min(worst);
             // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
             // is kept for it all the same.
             let tier = self.view(&[]).map_or(0, |view| placement::of_output(&view, level, bytes));
