@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
+use crate::log::EXTEND_BYTES;
 use crate::table::Compression;
 use std::fmt;
 use std::path::PathBuf;
@@ -170,6 +171,8 @@ pub struct Options {
 }
 
 const MIB: u64 = 1 << 20;
+/// Memtables that may wait for their flush.
+pub(crate) const SEALED_MAX: usize = 2;
 /// Least memory a store can work with.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
@@ -214,6 +217,13 @@ impl Options {
         self.memtable_bytes.unwrap_or((self.memory_bytes / 8).min(64 * MIB))
     }
 
+    /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries
+    /// are a little larger than these are in a memtable.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let file = self.memtable_bytes() / 8 * 9;
+        (SEALED_MAX as u64 + 2) * file.next_multiple_of(EXTEND_BYTES)
+    }
+
     /// Longest value this store takes, in bytes.
     pub fn value_bytes_max(&self) -> u64 {
         (VALUE_BYTES_MAX as u64).min(self.memory_bytes / 8)
@@ -249,9 +259,11 @@ impl Options {
         between("memtable_bytes", memtable, MEMTABLE_BYTES_MIN, self.memory_bytes / 4)?;
         let fast = self.tiers[0].capacity_bytes;
         check(
-            memtable <= fast / 8,
+            memtable <= fast / 8 && self.log_bytes() <= fast / 8 * 7,
             format!(
-                "memtable_bytes is {memtable}; at most an eighth of the first tier's {fast} bytes fits its log"
+                "memtable_bytes is {memtable}, which needs {} bytes of log on the first tier; give that more than its \
+                 {fast} bytes, or take a memtable of at most an eighth of it",
+                self.log_bytes()
             ),
         )?;
         between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
@@ -294,7 +306,7 @@ mod tests {
         refuse(|o| o.tiers.push(o.tiers[0].clone()), "named twice");
         refuse(|o| o.memtable_bytes = Some(o.memory_bytes), "memtable_bytes");
         refuse(|o| o.level0_stop = o.level0_slow, "level0_stop");
-        refuse(|o| o.tiers[0].capacity_bytes = 100 * MIB, "eighth of the first tier");
+        refuse(|o| o.tiers[0].capacity_bytes = 100 * MIB, "bytes of log on the first tier");
         refuse(|o| o.durability = Durability::Interval(Duration::ZERO), "interval");
     }
 

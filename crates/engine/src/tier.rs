@@ -1,14 +1,15 @@
 //! The tiers: a directory, a budget, and the meter of each.
 //!
 //! The budget is a hard bound on the bytes of all files under a tier's path. Work that will write files leases its
-//! worst case first and settles for what it took, so a job that cannot finish does not start; the log leases each
-//! file whole. Files that readers keep alive count until they are gone. Two atomics per lease, none per byte.
+//! worst case first and settles for what it took, so a job that cannot finish does not start; the log's
+//! room is set aside. Files that readers keep alive count until they are gone. Two atomics per lease, none per byte.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FileId;
 use crate::table::Compression;
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Meter};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
+use cuesta_sched::{Mutex, Sched};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -123,6 +124,45 @@ impl Tier {
     /// Makes all creations and removals so far durable.
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.directory.sync().map_err(|source| Error::io(format!("sync {}", self.directory.place()), source))
+    }
+}
+
+/// The log's room on the fast tier: set aside from the start, so that no table and no job can take it; what the log
+/// needs beyond that is leased as it grows.
+#[derive(Debug)]
+pub(crate) struct LogRoom {
+    allowance: u64,
+    used: Mutex<u64>,
+}
+
+impl LogRoom {
+    /// Sets `allowance` aside on `tier`, where log files of `used` bytes are counted already.
+    pub(crate) fn set_aside(sched: &Sched, tier: &Tier, allowance: u64, used: u64) -> Self {
+        tier.count(allowance.saturating_sub(used));
+        Self { allowance, used: Mutex::new(sched, used) }
+    }
+
+    /// The log grows by `more` bytes.
+    ///
+    /// # Errors
+    /// `Full` when that is past the allowance and the tier has no more.
+    pub(crate) fn charge(&self, tier: &Tier, more: u64) -> Result<()> {
+        let mut used = self.used.lock();
+        let beyond = (*used + more).saturating_sub(self.allowance.max(*used));
+        // Nothing is asked for within the allowance, even of a tier that is past its bound since it was made smaller.
+        if beyond > 0 {
+            tier.lease(beyond)?.settle(beyond);
+        }
+        *used += more;
+        Ok(())
+    }
+
+    /// Log files of so many bytes are gone.
+    pub(crate) fn release(&self, tier: &Tier, bytes: u64) {
+        let mut used = self.used.lock();
+        let less = used.saturating_sub(bytes);
+        tier.uncount(used.saturating_sub(self.allowance.max(less)));
+        *used = less;
     }
 }
 

@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("memtable", &["error", "key"]),
     ("table", &["error", "format", "key"]),
     ("merge", &["error", "key"]),
-    ("options", &["error", "key", "table"]),
+    ("options", &["error", "key", "log", "table"]),
     ("tier", &["error", "format", "table"]),
     ("version", &["error", "format", "key", "log", "table", "tier"]),
     ("policy", &["options", "version"]),

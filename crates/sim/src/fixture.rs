@@ -14,7 +14,7 @@ pub fn options(seed: u64, durability: Durability) -> Options {
     let mut rng = Rng::new(seed);
     let compressions = Compression::ALL;
     // Every other one has a fast tier that is too small for the data, so that tables move between tiers.
-    let fast = if rng.one_in(2) { MIB * 11 / 5 } else { 64 * MIB };
+    let fast = if rng.one_in(2) { MIB * 7 / 5 } else { 64 * MIB };
     let mut tiers = vec![
         TierOptions::fast(PathBuf::from("fast"), fast),
         TierOptions::capacity(PathBuf::from("capacity"), 256 * MIB),

@@ -47,7 +47,7 @@ pub struct Actor<'a> {
 /// The options of every script: a fast tier that some of them overfill.
 fn small() -> Options {
     let mut options = options(3, Durability::Os);
-    options.tiers[0].capacity_bytes = 5 << 19;
+    options.tiers[0].capacity_bytes = 3 << 19;
     options
 }
 

@@ -66,3 +66,40 @@ fn a_full_capacity_resumes_without_a_reopen() {
         db.scan(Range::all()).unwrap().for_each(|pair| drop(pair.unwrap()));
     });
 }
+
+#[test]
+fn a_fast_tier_made_smaller_drains_and_one_made_larger_fills() {
+    let sched = Sched::simulated(3);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let sized = |bytes: u64| {
+        let mut options = small();
+        options.tiers[0].capacity_bytes = bytes;
+        options.tiers.iter_mut().for_each(|tier| tier.compression = cuesta::Compression::None);
+        options
+    };
+    let open = |bytes| Db::open_in(&sized(bytes), world(&sched, &disk)).unwrap();
+    let on_fast = |db: &Db| db.stats().levels.iter().map(|level| level.bytes[0]).sum::<u64>();
+    sched.run(|| {
+        let (large, less) = (16 << 20, 3 << 20);
+        let db = open(large);
+        for i in 0..1200u64 {
+            db.put(format!("key{:04}", i * 7 % 1200), vec![i as u8; 5000]).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert!(on_fast(&db) > 4 << 20, "{}", db.stats());
+        db.close().unwrap();
+        let db = open(less);
+        db.put(b"while", b"it drains").unwrap();
+        db.wait_for_background().unwrap();
+        let used = db.stats().tiers[0].used_bytes;
+        assert!(used <= less, "{used}: {}", db.stats());
+        assert_eq!(db.scan(Range::all()).unwrap().map(|pair| pair.unwrap()).count(), 1201);
+        db.close().unwrap();
+        assert!(disk.used_bytes(0) <= less);
+        let db = open(large);
+        db.wait_for_background().unwrap();
+        assert!(on_fast(&db) > 4 << 20, "{}", db.stats());
+        db.close().unwrap();
+    });
+}

@@ -5,11 +5,10 @@
 //! plan's view. A job that finds no room is put off until room returns (looked for a few times a second); one that
 //! fails otherwise is tried anew a few times; then the store closes for writes.
 
-use super::{Engine, SEALED_MAX, iterate};
+use super::{Engine, iterate};
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
-use crate::log::EXTEND_BYTES;
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::options::Durability;
@@ -19,7 +18,7 @@ use crate::tier::Lease;
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, TableHandle, TableMeta};
 use cuesta_device::Cause;
-use cuesta_sched::atomic::Ordering;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
 use iterate::{RunCursor, Source};
 use std::sync::Arc;
@@ -35,8 +34,12 @@ const RETRY: Duration = Duration::from_millis(200);
 const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
 /// Reads per table at which all counts are halved.
 const COOL_READS: u64 = 1 << 14;
-/// Of a job's output, what its indexes and filters may take: one part in so many.
+/// A job that finds no room is tried this often before writers are told.
+const TIMES_FULL_MAX: u32 = 2;
+/// Of a memtable, what its indexes and filters may take: one part in so many.
 const META_SHARE: u64 = 8;
+/// Least bytes that a job needs for indexes and filters.
+const META_LEAST: u64 = 32 << 10;
 /// A log file that is kept to be filled again.
 const RETIRED_MAX: usize = 1;
 
@@ -54,6 +57,8 @@ struct State {
     stopping: bool,
     /// Why the last job was put off, while it is.
     out_of_room: Option<Error>,
+    /// How often in a row a job found no room.
+    times_full: u32,
     failures: u32,
     /// Nothing was to be planned at this generation of the containers.
     idle_at: Option<u64>,
@@ -66,6 +71,8 @@ struct State {
 pub(crate) struct Background {
     state: Mutex<State>,
     changed: Condvar,
+    /// Bytes that a job waits for on the fast tier.
+    wanted: AtomicU64,
 }
 
 /// Work for a worker.
@@ -77,7 +84,8 @@ enum Job {
 
 impl Background {
     pub(crate) fn new(sched: &Sched) -> Self {
-        Self { state: Mutex::new(sched, State::default()), changed: Condvar::new(sched) }
+        let (state, changed) = (Mutex::new(sched, State::default()), Condvar::new(sched));
+        Self { state, changed, wanted: AtomicU64::new(0) }
     }
 
     pub(crate) fn wake(&self) {
@@ -190,6 +198,14 @@ impl Engine {
             }
             let current = self.current.load_full();
             let writable = self.failure.get().is_none();
+            // Room that a job waits for comes before the job.
+            if writable && state.running.is_empty() && self.background.wanted.load(Ordering::Relaxed) > 0 {
+                let makes_room = self.view(&[]).and_then(|view| placement::urgent(&view));
+                if let Some(plan) = makes_room {
+                    state.running.push(plan.running());
+                    return Some(Job::Compact(plan));
+                }
+            }
             if writable && !state.flushing && !current.sealed.is_empty() {
                 state.flushing = true;
                 return Some(Job::Flush);
@@ -231,6 +247,7 @@ impl Engine {
             Ok(()) => {
                 if !matches!(job, Job::Garbage) {
                     state.out_of_room = None;
+                    state.times_full = 0;
                     state.failures = 0;
                 }
                 false
@@ -239,8 +256,17 @@ impl Engine {
                 drop(error);
                 false
             }
+            // Tables that go down will make room.
+            Err(error) if *error.kind() == ErrorKind::Full && self.can_make_room() => {
+                drop(error);
+                false
+            }
+            // At first what is being removed, or another job that ends, may make room; only then writers are told.
             Err(error) if *error.kind() == ErrorKind::Full => {
-                state.out_of_room = Some(error);
+                state.times_full += 1;
+                if state.times_full > TIMES_FULL_MAX {
+                    state.out_of_room = Some(error);
+                }
                 true
             }
             Err(error) => {
@@ -260,22 +286,21 @@ impl Engine {
         }
     }
 
+    /// Whether the next plan takes tables off a tier that is short of room.
+    fn can_make_room(&self) -> bool {
+        self.view(&[]).is_some_and(|view| placement::urgent(&view).is_some())
+    }
+
     /// What the policy looks at.
     fn view(&self, running: &[RunningPlan]) -> Option<View> {
         let current = self.current.load();
         let tiers = self.tiers.all.iter().map(|tier| TierView {
             capacity: tier.capacity_bytes,
             free: tier.free_bytes(),
-            log_growth: if tier.ordinal == 0 { self.log_growth() } else { 0 },
+            wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
         let is_empty = current.version.levels.is_empty();
         (!is_empty).then(|| View::of(&current.version, &self.options, running, tiers.collect()))
-    }
-
-    /// What the log may take besides what it has: one file for each memtable, and one to be recycled.
-    fn log_growth(&self) -> u64 {
-        let file = self.options.memtable_bytes().next_multiple_of(EXTEND_BYTES) + EXTEND_BYTES;
-        ((SEALED_MAX as u64 + 2) * file).saturating_sub(self.log_bytes.load(Ordering::Relaxed))
     }
 
     /// Turns the oldest sealed memtable into a run of level 0.
@@ -283,7 +308,9 @@ impl Engine {
         let current = self.current.load_full();
         let Some(sealed) = current.sealed.last() else { return Ok(()) };
         let input = &mut MemCursor::new(sealed.memtable.clone());
-        let added = self.write_run(input, sealed.memtable.bytes(), 0, false, Cause::Flush)?;
+        let bytes = sealed.memtable.bytes();
+        let meta_bytes = bytes / META_SHARE + META_LEAST;
+        let added = self.write_run(input, (bytes, meta_bytes), 0, false, Cause::Flush)?;
         let age = self.catalog.lock().take_file_number();
         let log_start = match planted::has(Bug::LogTrimmedEarly) {
             true => self.current.load().active_log,
@@ -328,8 +355,7 @@ impl Engine {
             }
             drop(state);
             fast.remove(FileId::new(FileKind::Log, number))?;
-            fast.uncount(file.bytes);
-            self.log_bytes.fetch_sub(file.bytes, Ordering::Relaxed);
+            self.log_room.release(fast, file.bytes);
         }
         Ok(())
     }
@@ -356,9 +382,17 @@ impl Engine {
                     inputs.iter().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
                 let tables = numbers.iter().map(|number| find(*number)).collect::<Result<Vec<_>>>()?;
                 let bytes = tables.iter().map(|table| table.meta.bytes() + table.meta.raw_bytes / 8).sum();
+                // As much as the inputs have, with a quarter more for filters of more bits and tables cut elsewhere.
+                let meta_bytes =
+                    tables.iter().map(|table| table.meta.meta_bytes).sum::<u64>() / 4 * 5 + META_LEAST;
                 let mut input = Merge::new(self.merge_sources(&current.version, &numbers));
-                let metas =
-                    self.write_run(&mut input, bytes, *output_level, *drop_tombstones, Cause::Compaction)?;
+                let metas = self.write_run(
+                    &mut input,
+                    (bytes, meta_bytes),
+                    *output_level,
+                    *drop_tombstones,
+                    Cause::Compaction,
+                )?;
                 if planted::has(Bug::InputsRemovedBeforeEdit) {
                     for (tier, file, _) in tables.iter().flat_map(|table| table.meta.parts()) {
                         self.tiers.get(tier)?.remove(file)?;
@@ -449,14 +483,14 @@ impl Engine {
     fn write_run(
         &self,
         input: &mut dyn crate::key::Cursor,
-        bytes: u64,
+        (bytes, meta_bytes): (u64, u64),
         level: usize,
         bottom: bool,
         cause: Cause,
     ) -> Result<Vec<TableMeta>> {
         // Worst case: nothing is dropped or compressed, and every table's two files are rounded up to whole pages.
         let worst = bytes + bytes / 8 + (64 << 10);
-        let (job_tier, lease, meta_lease) = self.lease_job(worst)?;
+        let (job_tier, lease, meta_lease) = self.lease_job(worst, meta_bytes)?;
         let boundaries = {
             let snapshots = self.snapshots.lock();
             snapshots.boundaries(self.visible())
@@ -497,17 +531,22 @@ impl Engine {
 
     /// Room for a whole job of at most `worst` bytes, so that it can end once it has begun: on the slowest tier that
     /// has it, and on the fast tier for indexes and filters.
-    fn lease_job(&self, worst: u64) -> Result<(u32, Lease<'_>, Option<Lease<'_>>)> {
-        let meta_worst = worst / META_SHARE + (16 << 10);
+    fn lease_job(&self, worst: u64, meta_worst: u64) -> Result<(u32, Lease<'_>, Option<Lease<'_>>)> {
         let mut full = None;
         for tier in self.tiers.all.iter().rev() {
             // Indexes and filters are part of what the first tier is asked for.
             let meta = (tier.ordinal > 0).then(|| self.tiers.fast().lease(meta_worst)).transpose();
             match tier.lease(worst).and_then(|lease| Ok((lease, meta?))) {
-                Ok((lease, meta)) => return Ok((tier.ordinal as u32, lease, meta)),
+                Ok((lease, meta)) => {
+                    self.background.wanted.store(0, Ordering::Relaxed);
+                    return Ok((tier.ordinal as u32, lease, meta));
+                }
                 Err(error) => full = full.or(Some(error)),
             }
         }
+        self.background
+            .wanted
+            .store(if self.tiers.all.len() > 1 { meta_worst } else { 0 }, Ordering::Relaxed);
         Err(full.unwrap_or_else(|| Error::internal("there is no tier")))
     }
 

@@ -34,7 +34,7 @@ use crate::key::Seq;
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::planted::{self, Bug};
-use crate::tier::Tiers;
+use crate::tier::{LogRoom, Tiers};
 use crate::version::{Catalog, Tables, Version};
 use arc_swap::ArcSwap;
 use background::Background;
@@ -48,8 +48,7 @@ use std::sync::{Arc, OnceLock};
 use turn::Turn;
 use write::WriteQueue;
 
-/// Memtables that may wait for their flush.
-pub(crate) const SEALED_MAX: usize = 2;
+pub(crate) use crate::options::SEALED_MAX;
 
 /// A memtable that takes no more writes.
 #[derive(Clone, Debug)]
@@ -92,8 +91,7 @@ pub(crate) struct Engine {
     pub(crate) operations: Operations,
     /// Why writes are refused for good.
     pub(crate) failure: OnceLock<Error>,
-    /// Bytes of log files on the fast tier.
-    pub(crate) log_bytes: AtomicU64,
+    pub(crate) log_room: LogRoom,
     pub(crate) closed: AtomicBool,
 }
 

@@ -37,7 +37,7 @@ use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
 use crate::table::BlockCache;
-use crate::tier::{Tier, Tiers};
+use crate::tier::{LogRoom, Tier, Tiers};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
@@ -443,6 +443,7 @@ impl Found {
             })
         });
         let log_bytes = log_counted + older.map(|file| file.bytes).sum::<u64>();
+        let log_room = LogRoom::set_aside(&world.sched, self.tiers.fast(), options.log_bytes(), log_bytes);
         let current = Current {
             active: recovered.memtable,
             active_log: self.catalog.log_start,
@@ -465,7 +466,7 @@ impl Found {
             background: Background::new(&sched),
             operations,
             failure: OnceLock::new(),
-            log_bytes: AtomicU64::new(log_bytes),
+            log_room,
             closed: AtomicBool::new(false),
             options,
             sched,

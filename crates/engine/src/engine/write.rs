@@ -263,9 +263,8 @@ impl Engine {
     fn count_log(&self, lead: &mut Lead, bytes: u64) -> Result<()> {
         let filled = lead.log.filled_after(bytes);
         if let Some(more) = filled.checked_sub(lead.log_counted).filter(|more| *more > 0) {
-            self.tiers.fast().lease(more)?.settle(more);
+            self.log_room.charge(self.tiers.fast(), more)?;
             lead.log_counted = filled;
-            self.log_bytes.fetch_add(more, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Tables are ranked: upper levels before lower ones, and within a level those that are read more from media before
 //! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes. So the top
 //! levels fill the fast tier, one level straddles, table by table, and no room is stranded. Room is what is free and what
-//! tables take already, less what must stay free: the log's growth, and a fortieth of the tier for jobs on their way.
+//! tables take already, less a sixty-fourth of the tier, for jobs on their way.
 //!
 //! A table that is not where it should be is put there by a [`Plan::Relocate`], one at a time and after merges that are
 //! due: the highest rank that wants up first, as soon as there is room; the lowest that must go down only when the
@@ -16,22 +16,27 @@ use super::{LevelView, Plan, TableView, View};
 use std::cmp::Reverse;
 
 /// Of a tier, what jobs on their way may need: one part in so many.
-pub(crate) const KEEP_FREE_SHARE: u64 = 40;
+pub(crate) const KEEP_FREE_SHARE: u64 = 64;
 
 /// A tier, as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TierView {
     pub(crate) capacity: u64,
-    /// Not taken by files or running jobs.
+    /// Not taken by files or running jobs, nor set aside for the log.
     pub(crate) free: u64,
-    /// What the log may still take here.
-    pub(crate) log_growth: u64,
+    /// What a job that waits for room needs here.
+    pub(crate) wanted: u64,
 }
 
 impl TierView {
     /// What no table should fill.
     fn keep_free(&self) -> u64 {
-        self.capacity / KEEP_FREE_SHARE + self.log_growth
+        (self.capacity / KEEP_FREE_SHARE).max(self.wanted)
+    }
+
+    /// Tables must go before anything else is done.
+    fn is_short(&self) -> bool {
+        self.free < self.wanted.max(self.capacity / KEEP_FREE_SHARE / 2)
     }
 }
 
@@ -98,7 +103,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
 
 /// What has to go down before anything else is done, since a tier is almost full.
 pub(crate) fn urgent(view: &View) -> Option<Plan> {
-    let short = |tier: usize| view.tiers[tier].free < view.tiers[tier].keep_free() / 2;
+    let short = |tier: usize| view.tiers[tier].is_short();
     if (0..view.tiers.len() - 1).any(short) { down(view, &wishes(view), short) } else { None }
 }
 
@@ -121,7 +126,7 @@ pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
     let own = view.levels[level].bytes();
     for (i, tier) in view.tiers[..last].iter().enumerate() {
         if above < rooms[i] {
-            let kept = if above + own <= rooms[i] { tier.log_growth } else { tier.keep_free() };
+            let kept = if above + own <= rooms[i] { 0 } else { tier.keep_free() };
             if tier.free >= bytes + kept {
                 return i;
             }

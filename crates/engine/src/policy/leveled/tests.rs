@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 
 /// Reads a view: a line a level, runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
-/// plan that writes to level 2; "tier 400 free 50 log 10" a tier.
+/// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
@@ -28,7 +28,11 @@ pub(in crate::policy) fn view(text: &str) -> View {
         }
         if let Some(rest) = line.strip_prefix("tier ") {
             let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();
-            view.tiers.push(TierView { capacity: numbers[0], free: numbers[1], log_growth: numbers[2] });
+            view.tiers.push(TierView {
+                capacity: numbers[0],
+                free: numbers[1],
+                wanted: numbers.get(2).copied().unwrap_or(0),
+            });
             continue;
         }
         let (level, runs) = line.strip_prefix('L').unwrap().split_once(':').unwrap();

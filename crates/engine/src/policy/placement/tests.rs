@@ -19,8 +19,8 @@ fn check(text: &str, expected: Expect) {
 #[test]
 fn upper_levels_are_fast_and_one_level_straddles() {
     check(
-        "tier 400 free 40 log 0
-         tier 4000 free 3000 log 0
+        "tier 400 free 40
+         tier 4000 free 3000
          L0: 1[a..z,50]
          L1: 2[a..m,100] 3[n..z,100]
          L2: 4[a..f,100] 5[g..m,100]@1 6[n..z,100]@1",
@@ -34,8 +34,8 @@ fn upper_levels_are_fast_and_one_level_straddles() {
 #[test]
 fn the_hottest_of_a_level_that_straddles_goes_up_when_there_is_room() {
     check(
-        "tier 400 free 180 log 10
-         tier 4000 free 3000 log 0
+        "tier 400 free 180
+         tier 4000 free 3000
          L1: 2[a..z,200]
          L2: 4[a..f,100]@1 5[g..m,100]@1^3 6[n..z,100]@1^1",
         expect![[r#"
@@ -48,8 +48,8 @@ fn the_hottest_of_a_level_that_straddles_goes_up_when_there_is_room() {
 #[test]
 fn tables_change_places_only_for_a_clear_difference_in_heat() {
     check(
-        "tier 400 free 20 log 10
-         tier 4000 free 3000 log 0
+        "tier 400 free 20
+         tier 4000 free 3000
          L2: 4[a..f,300]^2 5[g..m,300]@1^3",
         expect![[r#"
             #4@0 #5@1
@@ -57,8 +57,8 @@ fn tables_change_places_only_for_a_clear_difference_in_heat() {
         "#]],
     );
     check(
-        "tier 400 free 20 log 10
-         tier 4000 free 3000 log 0
+        "tier 400 free 20
+         tier 4000 free 3000
          L2: 4[a..f,300]^2 5[g..m,300]@1^4",
         expect![[r#"
             #5@0 #4@1
@@ -70,19 +70,19 @@ fn tables_change_places_only_for_a_clear_difference_in_heat() {
 #[test]
 fn a_tier_that_is_almost_full_gives_its_lowest_rank_away_first() {
     check(
-        "tier 400 free 5 log 20
-         tier 4000 free 3000 log 0
+        "tier 1280 free 5
+         tier 4000 free 3000
          L0: 1[a..z,50]
          L1: 2[a..m,150] 3[n..z,150]!
          L2: 4[a..f,20]",
         expect![[r#"
-            #1@0 #2@0 #3@1 #4@0
-            nothing, urgent nothing
+            #1@0 #2@0 #3@0 #4@1
+            relocate #4 of L2 to tier 1, urgent relocate #4 of L2 to tier 1
         "#]],
     );
     check(
-        "tier 400 free 5 log 20
-         tier 4000 free 3000 log 0
+        "tier 1280 free 5
+         tier 4000 free 3000
          L0: 1[a..z,50]
          L1: 2[a..m,150] 3[n..z,150]
          L2: 4[a..f,40]",
@@ -96,9 +96,9 @@ fn a_tier_that_is_almost_full_gives_its_lowest_rank_away_first() {
 #[test]
 fn three_tiers_fill_from_the_top() {
     check(
-        "tier 100 free 100 log 0
-         tier 200 free 200 log 0
-         tier 900 free 500 log 0
+        "tier 100 free 100
+         tier 200 free 200
+         tier 900 free 500
          L1: 1[a..b,90]@2 2[c..d,90]@2 3[e..f,90]@2 4[g..h,90]@2",
         expect![[r#"
             #1@0 #2@1 #3@1 #4@2
@@ -109,8 +109,8 @@ fn three_tiers_fill_from_the_top() {
 
 #[test]
 fn outputs_go_where_their_level_has_room() {
-    let text = "tier 400 free 130 log 10
-                tier 4000 free 3000 log 0
+    let text = "tier 640 free 130
+                tier 4000 free 3000
                 L0: 1[a..z,50]
                 L1: 2[a..z,100]
                 L2: 4[a..f,100] 5[g..z,900]@1";
@@ -118,7 +118,7 @@ fn outputs_go_where_their_level_has_room() {
     let tier = |level, bytes| of_output(&view, level, bytes);
     // Levels 0 and 1 fit whole and may use what is kept for jobs; level 2 may not; level 3 has nothing to look for.
     assert_eq!(
-        [tier(0, 120), tier(1, 120), tier(1, 125), tier(2, 110), tier(2, 115), tier(3, 10)],
+        [tier(0, 130), tier(1, 130), tier(1, 131), tier(2, 120), tier(2, 121), tier(3, 10)],
         [0, 0, 1, 0, 1, 1]
     );
 }
