@@ -57,7 +57,9 @@ mod version;
 pub use cuesta_device::{Cause, Count, Counters};
 pub use db::{Batch, Cursor, Db, Keyspace, Range, Scan, Snapshot};
 pub use engine::open::World;
-pub use engine::stats::{CacheStats, LevelStats, MemoryStats, OperationCounts, Stats, StoreState, TierStats};
+pub use engine::stats::{
+    CacheStats, LevelStats, MemoryStats, OperationCounts, Ratios, Stats, StoreState, TierStats,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

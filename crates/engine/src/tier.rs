@@ -157,6 +157,11 @@ impl LogRoom {
         Ok(())
     }
 
+    /// Bytes that are set aside and not used yet.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.allowance.saturating_sub(*self.used.lock())
+    }
+
     /// Log files of so many bytes are gone.
     pub(crate) fn release(&self, tier: &Tier, bytes: u64) {
         let mut used = self.used.lock();

@@ -50,11 +50,11 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
         .map(|level| {
             json!({
                 "runs": level.runs, "tables": level.tables, "bytes_by_tier": level.bytes,
-                "entries": level.entries, "tombstones": level.tombstones,
+                "index_bytes": level.index_bytes, "entries": level.entries, "tombstones": level.tombstones,
             })
         })
         .collect();
-    let operations = &stats.operations;
+    let (operations, ratios) = (&stats.operations, stats.ratios());
     json!({
         "store": state,
         "sequence": stats.sequence,
@@ -64,6 +64,12 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "limit_bytes": stats.memory.limit_bytes,
             "memtable_bytes": stats.memory.memtable_bytes,
             "cache_bytes": stats.memory.cache_bytes,
+        },
+        "ratios": {
+            "write_amplification": ratios.write_amplification,
+            "space_amplification": ratios.space_amplification,
+            "reads_by_tier": ratios.reads_by_tier,
+            "index_bytes_per_entry": ratios.index_bytes_per_entry,
         },
         "cache": { "hits": stats.cache.hits, "misses": stats.cache.misses },
         "operations": {
@@ -87,6 +93,7 @@ fn tier_json(stats: &Stats, i: usize, tier: &cuesta::TierStats) -> Value {
     });
     json!({
         "place": tier.place, "capacity_bytes": tier.capacity_bytes, "used_bytes": tier.used_bytes,
+        "set_aside_bytes": tier.set_aside_bytes,
         "io": causes.collect::<serde_json::Map<_, _>>(),
     })
 }

@@ -113,8 +113,10 @@ pub struct TierStats {
     pub place: String,
     /// What the store may take there, in bytes.
     pub capacity_bytes: u64,
-    /// What its files take, and what running jobs have been promised.
+    /// What its files take, what running jobs have been promised, and what is set aside.
     pub used_bytes: u64,
+    /// Of these, what is set aside for the log to grow.
+    pub set_aside_bytes: u64,
 }
 
 /// One level, in numbers.
@@ -126,6 +128,8 @@ pub struct LevelStats {
     pub tables: u64,
     /// Bytes of data parts, by tier.
     pub bytes: Vec<u64>,
+    /// Bytes of meta parts: indexes and filters.
+    pub index_bytes: u64,
     /// Entries, old versions and tombstones included.
     pub entries: u64,
     /// Tombstones among them.
@@ -177,6 +181,43 @@ pub struct Stats {
     pub keyspaces: u64,
 }
 
+/// What the counters come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ratios {
+    /// Bytes written to media for each byte of keys and values, log and merges included, since the store was made.
+    pub write_amplification: f64,
+    /// Bytes of tables for each byte of the largest level: what old versions and tombstones above it take at most.
+    pub space_amplification: f64,
+    /// Share of the reads for users, of data and indexes, that went to each tier, since the store was made; what the
+    /// cache answered is none.
+    pub reads_by_tier: Vec<f64>,
+    /// Bytes of indexes and filters for each entry.
+    pub index_bytes_per_entry: f64,
+}
+
+impl Stats {
+    /// What the counters come to; 0 where there is nothing to divide by.
+    pub fn ratios(&self) -> Ratios {
+        let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+        let tiers = 0..self.tiers.len();
+        let written: u64 = tiers.clone().map(|tier| self.io.total(tier).write_bytes).sum();
+        let reads =
+            |tier| self.io.get(tier, Cause::UserRead).read_ops + self.io.get(tier, Cause::Index).read_ops;
+        let all_reads: u64 = tiers.clone().map(reads).sum();
+        let bytes = |level: &LevelStats| level.bytes.iter().sum::<u64>();
+        let largest = self.levels.iter().map(bytes).max().unwrap_or(0);
+        Ratios {
+            write_amplification: ratio(written, self.operations.written_bytes),
+            space_amplification: ratio(self.levels.iter().map(bytes).sum(), largest),
+            reads_by_tier: tiers.map(|tier| ratio(reads(tier), all_reads)).collect(),
+            index_bytes_per_entry: ratio(
+                self.levels.iter().map(|level| level.index_bytes).sum(),
+                self.levels.iter().map(|level| level.entries).sum(),
+            ),
+        }
+    }
+}
+
 impl Engine {
     pub(crate) fn stats(&self) -> Stats {
         let current = self.current.load_full();
@@ -184,6 +225,7 @@ impl Engine {
             place: tier.directory.place(),
             capacity_bytes: tier.capacity_bytes,
             used_bytes: tier.taken_bytes(),
+            set_aside_bytes: if tier.ordinal == 0 { self.log_room.spare_bytes() } else { 0 },
         };
         let tiers: Vec<TierStats> = self.tiers.all.iter().map(tier).collect();
         let level = |level: &crate::version::Level| {
@@ -192,6 +234,7 @@ impl Engine {
             for table in level.tables() {
                 stats.tables += 1;
                 stats.bytes[table.meta.data_tier as usize] += table.meta.data_bytes;
+                stats.index_bytes += table.meta.meta_bytes;
                 stats.entries += table.meta.entries;
                 stats.tombstones += table.meta.tombstones;
             }
@@ -295,7 +338,11 @@ impl fmt::Display for Stats {
         for (i, tier) in self.tiers.iter().enumerate() {
             let share = tier.used_bytes as f64 * 100.0 / tier.capacity_bytes.max(1) as f64;
             let (used, capacity) = (Size(tier.used_bytes), Size(tier.capacity_bytes));
-            writeln!(f, "tier {i}     {used} of {capacity} ({share:.1} %)  {}", tier.place)?;
+            write!(f, "tier {i}     {used} of {capacity} ({share:.1} %)  {}", tier.place)?;
+            match tier.set_aside_bytes {
+                0 => writeln!(f)?,
+                bytes => writeln!(f, ", {} set aside for the log", Size(bytes))?,
+            }
         }
         let m = &self.memory;
         let (limit, memtables, cache) = (Size(m.limit_bytes), Size(m.memtable_bytes), Size(m.cache_bytes));
@@ -317,6 +364,18 @@ impl fmt::Display for Stats {
             f,
             "background {} flushes, {} merges, {} relocations; writers slowed {slowed:.3} s",
             o.flushes, o.merges, o.relocations
+        )?;
+        let ratios = self.ratios();
+        let shares: Vec<String> =
+            ratios.reads_by_tier.iter().map(|share| format!("{:.1} %", share * 100.0)).collect();
+        writeln!(
+            f,
+            "ratios     {:.2} written per byte, {:.2} of the largest level taken, {:.1} bytes of index an entry, reads by \
+             tier {}",
+            ratios.write_amplification,
+            ratios.space_amplification,
+            ratios.index_bytes_per_entry,
+            shares.join(", ")
         )?;
         writeln!(f, "level  runs tables    entries tombstones  bytes by tier")?;
         for (i, level) in self.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {

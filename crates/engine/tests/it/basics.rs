@@ -285,3 +285,24 @@ fn cursors_seek_both_ways_within_their_bounds() {
     cursor.next().unwrap();
     assert_eq!(here(&cursor), None);
 }
+
+#[test]
+fn the_ratios_follow_from_the_counters() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    let empty = db.stats().ratios();
+    assert_eq!((empty.write_amplification, empty.space_amplification), (0.0, 0.0));
+    for i in 0..4000u64 {
+        db.put(i.to_be_bytes(), [i as u8; 200]).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    (0..4000u64).step_by(40).for_each(|i| assert!(db.get(i.to_be_bytes()).unwrap().is_some()));
+    let (stats, ratios) = (db.stats(), db.stats().ratios());
+    // Everything is written twice at least: to the log and to a table.
+    assert!(ratios.write_amplification > 1.5 && ratios.write_amplification < 20.0, "{stats}");
+    assert!(ratios.space_amplification >= 1.0 && ratios.space_amplification < 2.0, "{stats}");
+    assert!((ratios.reads_by_tier.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{stats}");
+    assert!(ratios.index_bytes_per_entry > 1.0 && ratios.index_bytes_per_entry < 200.0, "{stats}");
+    assert!(stats.to_string().contains("written per byte"));
+}
