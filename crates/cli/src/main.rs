@@ -45,6 +45,8 @@ enum Command {
     Put(commands::put::Args),
     /// Print a key's value.
     Get(commands::get::Args),
+    /// Say where a key's versions lie, and what a read of it costs.
+    Explain(commands::explain::Args),
     /// Take a key's value away.
     Delete(commands::delete::Args),
     /// Print the pairs of a range.
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Load(args) => commands::load::run(&args),
         Command::Put(args) => commands::put::run(&args),
         Command::Get(args) => commands::get::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Delete(args) => commands::delete::run(&args),
         Command::Scan(args) => commands::scan::run(&args),
         Command::Dump(args) => commands::dump::run(&args),

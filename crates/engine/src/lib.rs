@@ -56,6 +56,7 @@ mod version;
 
 pub use cuesta_device::{Cause, Count, Counters};
 pub use db::{Batch, Cursor, Db, Keyspace, Range, Scan, Snapshot};
+pub use engine::explain::{Explanation, Holding, VersionFound};
 pub use engine::open::World;
 pub use engine::stats::{
     CacheStats, LevelStats, MemoryStats, OperationCounts, Ratios, Stats, StoreState, TierStats,

@@ -146,7 +146,7 @@ pub struct Options {
     /// What an acknowledgement means where a write does not say.
     pub durability: Durability,
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
-    /// at most 64 MiB. Larger means fewer bytes rewritten and a longer replay after a crash.
+    /// at most 64 MiB and a thirty-second of the first tier. Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
     /// Size at which compaction cuts its output tables, in bytes.
     pub table_bytes: u64,
@@ -214,7 +214,9 @@ impl Options {
 
     /// Bytes that a memtable takes before it is flushed.
     pub(crate) fn memtable_bytes(&self) -> u64 {
-        self.memtable_bytes.unwrap_or((self.memory_bytes / 8).min(64 * MIB))
+        let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
+        let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / 32);
+        self.memtable_bytes.unwrap_or(fitting.max(MEMTABLE_BYTES_MIN))
     }
 
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries
@@ -306,7 +308,12 @@ mod tests {
         refuse(|o| o.tiers.push(o.tiers[0].clone()), "named twice");
         refuse(|o| o.memtable_bytes = Some(o.memory_bytes), "memtable_bytes");
         refuse(|o| o.level0_stop = o.level0_slow, "level0_stop");
-        refuse(|o| o.tiers[0].capacity_bytes = 100 * MIB, "bytes of log on the first tier");
+        refuse(
+            |o| (o.tiers[0].capacity_bytes, o.memtable_bytes) = (100 * MIB, Some(32 * MIB)),
+            "bytes of log on the first tier",
+        );
+        let small = Options { tiers: vec![TierOptions::fast("x", 100 * MIB)], ..Options::default() };
+        small.validate().unwrap();
         refuse(|o| o.durability = Durability::Interval(Duration::ZERO), "interval");
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod delete;
 pub(crate) mod dump;
+pub(crate) mod explain;
 pub(crate) mod get;
 pub(crate) mod inspect;
 pub(crate) mod load;

@@ -186,3 +186,14 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
     let (code, told) = shell.fails(&["bench", "--records", "10", "--ops", "10", "--dir", "mine"]);
     assert!(code == 6 && told.contains("no benchmark made"), "{told}");
 }
+
+#[test]
+fn a_key_is_explained() {
+    let shell = Shell::new();
+    shell.ok(&["put", "ridge", "steep"]);
+    let told = shell.ok(&["explain", "ridge"]);
+    assert!(told.contains("memtable in memory: #1 of 5 bytes, which answers"), "{told}");
+    let json: serde_json::Value = serde_json::from_str(&shell.ok(&["explain", "ridge", "--json"])).unwrap();
+    assert_eq!(json["holdings"][0]["versions"][0]["value_bytes"], 5, "{json}");
+    assert!(shell.ok(&["explain", "slope"]).contains("no container has the key"));
+}

@@ -2,6 +2,7 @@
 
 use super::{Batch, Cursor, Range, Scan, check_key};
 use crate::engine::Engine;
+use crate::engine::explain::Explanation;
 use crate::engine::iterate::{Hold, Walk};
 use crate::error::Result;
 use crate::key::{KeyspaceId, Seq};
@@ -54,6 +55,13 @@ impl Keyspace {
             }
             None => self.engine.get(&self.state.id.key(key), at),
         }
+    }
+
+    /// As [`crate::Db::explain`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        self.state.check()?;
+        check_key(key.as_ref())?;
+        self.engine.explain(&self.state.id.key(key.as_ref()))
     }
 
     /// As [`crate::Db::get_many`].

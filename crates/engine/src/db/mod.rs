@@ -16,6 +16,7 @@ pub use scan::{Cursor, Scan};
 pub use snapshot::Snapshot;
 
 use crate::engine::Engine;
+use crate::engine::explain::Explanation;
 use crate::engine::open::{Locks, World};
 use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
@@ -189,6 +190,15 @@ impl Db {
     /// About how many bytes a range takes on media.
     pub fn approximate_bytes<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
         self.default.approximate_bytes(range)
+    }
+
+    /// What a read of `key` would meet: which container on which tier holds which versions, and which reads of media it
+    /// would take now. Reads blocks, but leaves the cache as it is.
+    ///
+    /// # Errors
+    /// As [`Db::get`].
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        self.default.explain(key)
     }
 
     /// The store in numbers.

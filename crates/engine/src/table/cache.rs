@@ -184,6 +184,11 @@ impl BlockCache {
         found
     }
 
+    /// Whether a lookup would hit; counts as none.
+    pub(crate) fn contains(&self, key: BlockKey) -> bool {
+        self.blocks.peek(&key).is_some()
+    }
+
     pub(crate) fn insert(&self, key: BlockKey, block: Block) {
         self.blocks.insert(key, block);
     }

@@ -73,6 +73,17 @@ pub(crate) struct Table {
     reads: Arc<AtomicU64>,
 }
 
+/// What a lookup takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Way {
+    /// Reads of the meta part.
+    pub(crate) meta_reads: u64,
+    /// Reads of the data part.
+    pub(crate) data_reads: u64,
+    /// The filter says that the key is not there.
+    pub(crate) excluded: bool,
+}
+
 /// A version of a key, found.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
@@ -190,6 +201,34 @@ impl Table {
             Ok(hit.map(|trailer| Found { trailer, value: value() }))
         });
         found.map_err(|malformed| self.data.corrupt(handle.offset, malformed))
+    }
+
+    /// What a lookup of `key` would have to read, with the cache as it is and left so.
+    pub(crate) fn way_to(&self, cache: &BlockCache, key: &[u8], bound: Trailer) -> Result<Way> {
+        let mut way = Way::default();
+        let partition = self.top.find(&self.top_block, key, bound);
+        if partition == self.top.len() {
+            return Ok(way);
+        }
+        let is_missing = |handle, role| u64::from(!cache.contains(self.cache_key(handle, role)));
+        let filter = self.top.handle(&self.top_block, partition, FILTER);
+        if filter.bytes > 0 {
+            way.meta_reads += is_missing(filter, Role::Filter);
+            let block = self.block(cache, filter, Role::Filter, Fill::No)?;
+            let may = filter::may_contain(&block, filter::hash(key));
+            way.excluded = !may.map_err(|malformed| self.meta.corrupt(filter.offset, malformed))?;
+            if way.excluded {
+                return Ok(way);
+            }
+        }
+        let handle = self.top.handle(&self.top_block, partition, INDEX);
+        way.meta_reads += is_missing(handle, Role::Index);
+        let (index_block, index) = self.index(cache, partition, Fill::No)?;
+        let i = index.find(&index_block, key, bound);
+        if i < index.len() {
+            way.data_reads += is_missing(index.handle(&index_block, i, 0), Role::Data);
+        }
+        Ok(way)
     }
 
     /// About which share of the table lies from `low` to `high`, by its partitions.

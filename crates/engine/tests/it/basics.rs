@@ -306,3 +306,31 @@ fn the_ratios_follow_from_the_counters() {
     assert!(ratios.index_bytes_per_entry > 1.0 && ratios.index_bytes_per_entry < 200.0, "{stats}");
     assert!(stats.to_string().contains("written per byte"));
 }
+
+#[test]
+fn a_key_is_explained_container_by_container() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { level0_merge: 10, ..small(dir.path()) };
+    let db = Db::open(&options).unwrap();
+    (0..100).for_each(|i| assert!(db.put(key(i), [1; 100]).is_ok()));
+    db.flush().unwrap();
+    db.delete(key(7)).unwrap();
+    db.flush().unwrap();
+    let last = db.put(key(7), [2; 50]).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+
+    let db = Db::open(&options).unwrap();
+    let told = db.explain(key(7)).unwrap();
+    let versions: Vec<_> =
+        told.holdings.iter().flat_map(|h| &h.versions).map(|v| (v.sequence, v.value_bytes)).collect();
+    assert_eq!(versions, [(last, Some(50)), (last - 1, None), (8, Some(100))], "{told}");
+    assert!(told.holdings[1].answers && !told.holdings[0].answers, "{told}");
+    // Filter and index, as one read or two, and a block; nothing of tables that are not asked.
+    assert!((1..=3).contains(&told.reads.iter().sum::<u64>()), "{told}");
+    assert_eq!(db.get(key(7)).unwrap().unwrap().len(), 50);
+    assert_eq!(db.explain(key(7)).unwrap().reads, [0, 0]);
+    let absent = db.explain(b"absent").unwrap();
+    assert!(absent.holdings.iter().all(|h| h.versions.is_empty() && !h.answers), "{absent}");
+    assert!(absent.to_string().contains("no container has the key"));
+}
