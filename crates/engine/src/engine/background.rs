@@ -1,9 +1,12 @@
-//! The workers: flush sealed memtables, carry out compaction plans, remove dead files, keep interval syncs.
+//! The workers: flush sealed memtables, carry out plans (merges, moves, relocations), remove dead files, keep interval
+//! syncs.
 //!
 //! A worker asks [`Engine::next_job`] for work, under one short lock; a flush goes before any merge, and only one
 //! runs at a time, oldest memtable first, so runs come to level 0 in order. Plans that run are part of the next
-//! plan's view. A job that finds no room is put off until room returns (looked for a few times a second); one that
-//! fails otherwise is tried anew a few times; then the store closes for writes.
+//! plan's view. Before a job begins it has leases for its worst case. One that finds no room says how much it wants on
+//! the fast tier, and tables go down before anything else; if none can, it is put off until room returns (looked for a
+//! few times a second), and after the third time writers are told. A job that fails otherwise is tried anew a few times;
+//! then the store closes for writes.
 
 use super::{Engine, iterate};
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
