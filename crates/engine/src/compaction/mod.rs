@@ -95,6 +95,8 @@ pub(crate) fn copy_data(
     let cause = if to > from { Cause::Demotion } else { Cause::Promotion };
     let copy = || -> Result<()> {
         let source = tiers.metered(tiers.open_table_file(from, file)?, from as usize, cause);
+        // What a copy that failed left, if it could not be removed then; nothing names a file of this name there.
+        tiers.get(to)?.remove(file)?;
         let target = tiers.create_table_file(to, file, cause)?;
         let fail = |source| Error::io(format!("copy {file} from tier {from} to tier {to}"), source);
         let mut buffer = AlignedBuf::zeroed(COPY_BYTES);
