@@ -603,6 +603,9 @@ pub struct Covered {
     pub images: u64,
 }
 
+/// Random outcomes of each cut, besides the listed ones.
+const RANDOM_IMAGES: usize = 6;
+
 /// The ways in which a cut with so many pending operations can turn out.
 fn survivals(pending: usize) -> Vec<Survival> {
     let mut all = vec![Survival::None, Survival::All];
@@ -643,7 +646,9 @@ pub fn cut_at(scenario: &Scenario, point: u64, second_cut_one_in: u64) -> Result
         return Ok(None);
     }
     let mut rng = Rng::new(7 ^ point << 8);
-    let survivals = survivals(disk.pending_len());
+    let mut survivals = survivals(disk.pending_len());
+    // And some where several are lost and torn at once.
+    survivals.extend([Survival::Random; RANDOM_IMAGES]);
     for survival in &survivals {
         let image = disk.after_cut(*survival, &mut rng);
         let second = rng.one_in(second_cut_one_in).then(|| rng.below(40));

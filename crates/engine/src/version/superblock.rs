@@ -11,7 +11,6 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{FORMAT_VERSION, SUPERBLOCK_NAME};
 use crate::format::{Decode, FileId, FileKind, Malformed, Place, Position, Reader, StoreId};
-use crate::planted::{self, Bug};
 use cuesta_device::{Access, Device, Directory};
 use std::fmt;
 use std::io;
@@ -143,9 +142,7 @@ impl Superblock {
         };
         for slot in 0..SLOTS {
             device.write_at(&self.encode(slot), (slot * SLOT_BYTES) as u64).map_err(fail)?;
-            if slot + 1 == SLOTS || !planted::has(Bug::SuperblockSlotsTogether) {
-                device.sync().map_err(fail)?;
-            }
+            device.sync().map_err(fail)?;
         }
         match new {
             true => directory.sync().map_err(fail),
