@@ -414,8 +414,9 @@ impl Engine {
 
     /// Puts a table's data on another tier.
     fn relocate(&self, table: &TableHandle, level: usize, to: usize) -> Result<()> {
-        // A name that a reader still holds the file of must not be given to another file.
-        if self.tables.lingers(table.meta.number) {
+        // A copy begins by clearing its name on the target: that must be neither where the data lies nor where a reader
+        // still holds an older copy.
+        if table.meta.data_tier as usize == to || self.tables.lingers(table.meta.number) {
             return Ok(());
         }
         let lease = self.tiers.get(to as u32)?.lease(table.meta.data_bytes)?;
