@@ -3,12 +3,14 @@
 //! A [`Device`] is the bytes of one open file, read and written at positions; a [`Directory`] is the names under one
 //! tier's path. Both say what is durable when a call returns, and nothing else is. Implementations: buffered files,
 //! direct I/O, and a simulated device that keeps synced and unsynced bytes apart and can be cut or made to fail at
-//! any operation. The [`Meter`] wraps any device and counts its bytes by tier and cause.
+//! any operation. The [`Meter`] wraps any device and counts its bytes by tier and cause; a [`PacedDirectory`] makes any
+//! directory slower.
 
 mod buffer;
 mod file;
 mod meter;
 mod name;
+mod paced;
 mod readers;
 pub mod sim;
 mod ticket;
@@ -16,6 +18,7 @@ mod ticket;
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
+pub use paced::{Pace, PacedDirectory};
 pub use ticket::{Pending, Ticket};
 
 use std::fmt::Debug;

@@ -32,8 +32,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) block_bytes: u32,
     /// Gives numbers to new files.
     pub(crate) take_number: &'a dyn Fn() -> u64,
-    /// Asked now and then; work stops with its error.
-    pub(crate) check: &'a dyn Fn() -> Result<()>,
+    /// Told now and then how many bytes of keys and values of the input are done; work stops with its error.
+    pub(crate) check: &'a dyn Fn(u64) -> Result<()>,
 }
 
 /// Where an output's data goes.
@@ -56,8 +56,8 @@ pub(crate) fn data_bytes_max(table_bytes: u64) -> u64 {
     table_bytes + table_bytes / 8 + (64 << 10)
 }
 
-/// Entries between two looks at whether the store is closing.
-const CHECK_ENTRIES: u64 = 4096;
+/// Bytes of input between two looks at whether the store is closing.
+const CHECK_BYTES: u64 = 256 << 10;
 
 /// Writes what `retain` keeps of `input`, from its first entry on, into new tables.
 ///
@@ -135,7 +135,7 @@ struct Outputs<'a, 'b> {
 impl<'b> Outputs<'_, 'b> {
     fn write(&mut self, input: &mut dyn Cursor, retain: &mut Retain) -> Result<()> {
         input.go(Target::First)?;
-        let mut seen = 0u64;
+        let (mut seen, mut seen_bytes, mut check_at) = (0u64, 0u64, CHECK_BYTES);
         while let Some(entry) = input.entry() {
             let new_key = retain.is_new_key(entry.key);
             let lost = planted::has(Bug::MergeLosesAnEntry) && seen == 30;
@@ -154,10 +154,12 @@ impl<'b> Outputs<'_, 'b> {
                 };
                 writer.0.add(entry)?;
             }
-            input.next()?;
             seen += 1;
-            if seen.is_multiple_of(CHECK_ENTRIES) {
-                (self.options.check)()?;
+            seen_bytes += (entry.key.len() + entry.value.len()) as u64;
+            input.next()?;
+            if seen_bytes >= check_at {
+                (self.options.check)(seen_bytes)?;
+                check_at = seen_bytes + CHECK_BYTES;
             }
         }
         self.finish_table()?;

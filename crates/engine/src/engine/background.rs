@@ -8,6 +8,7 @@
 //! few times a second), and after the third time writers are told. A job that fails otherwise is tried anew a few times;
 //! then the store closes for writes.
 
+use super::admission::{Paced, Work};
 use super::{Engine, iterate};
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
@@ -76,6 +77,19 @@ pub(crate) struct Background {
     changed: Condvar,
     /// Bytes that a job waits for on the fast tier.
     wanted: AtomicU64,
+}
+
+/// A flush or a merge, as the executor is asked for it.
+#[derive(Clone, Copy)]
+struct RunJob<'a> {
+    /// Most that its outputs take, and of indexes and filters among them.
+    bytes: u64,
+    meta_bytes: u64,
+    level: usize,
+    /// Nothing older of its keys lies below.
+    bottom: bool,
+    cause: Cause,
+    paced: &'a Paced<'a>,
 }
 
 /// Work for a worker.
@@ -313,7 +327,9 @@ impl Engine {
         let input = &mut MemCursor::new(sealed.memtable.clone());
         let bytes = sealed.memtable.bytes();
         let meta_bytes = bytes / META_SHARE + META_LEAST;
-        let added = self.write_run(input, (bytes, meta_bytes), 0, false, Cause::Flush)?;
+        let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), 0);
+        let job = RunJob { bytes, meta_bytes, level: 0, bottom: false, cause: Cause::Flush, paced: &paced };
+        let added = self.write_run(input, &job)?;
         let age = self.catalog.lock().take_file_number();
         let log_start = match planted::has(Bug::LogTrimmedEarly) {
             true => self.current.load().active_log,
@@ -371,6 +387,8 @@ impl Engine {
                 .cloned()
                 .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
         };
+        // Until the edit is committed: before, level 0 is as it was.
+        let paced;
         let edit = match plan {
             Plan::Move { table, to, .. } => {
                 let meta = find(*table)?.meta.clone();
@@ -388,14 +406,18 @@ impl Engine {
                 // As much as the inputs have, with a quarter more for filters of more bits and tables cut elsewhere.
                 let meta_bytes =
                     tables.iter().map(|table| table.meta.meta_bytes).sum::<u64>() / 4 * 5 + META_LEAST;
+                let runs = if inputs.iter().any(|(level, _)| *level == 0) {
+                    current.version.level0_runs()
+                } else {
+                    0
+                };
+                let work = if runs > 0 { Work::MergeTop } else { Work::MergeBelow };
+                paced = self.begin_paced(work, tables.iter().map(|table| table.meta.raw_bytes).sum(), runs);
                 let mut input = Merge::new(self.merge_sources(&current.version, &numbers));
-                let metas = self.write_run(
-                    &mut input,
-                    (bytes, meta_bytes),
-                    *output_level,
-                    *drop_tombstones,
-                    Cause::Compaction,
-                )?;
+                let (level, bottom) = (*output_level, *drop_tombstones);
+                let job =
+                    RunJob { bytes, meta_bytes, level, bottom, cause: Cause::Compaction, paced: &paced };
+                let metas = self.write_run(&mut input, &job)?;
                 if planted::has(Bug::InputsRemovedBeforeEdit) {
                     for (tier, file, _) in tables.iter().flat_map(|table| table.meta.parts()) {
                         self.tiers.get(tier)?.remove(file)?;
@@ -484,14 +506,8 @@ impl Engine {
     }
 
     /// Writes what readers can still see of `input` as tables of `level`.
-    fn write_run(
-        &self,
-        input: &mut dyn crate::key::Cursor,
-        (bytes, meta_bytes): (u64, u64),
-        level: usize,
-        bottom: bool,
-        cause: Cause,
-    ) -> Result<Vec<TableMeta>> {
+    fn write_run(&self, input: &mut dyn crate::key::Cursor, job: &RunJob<'_>) -> Result<Vec<TableMeta>> {
+        let RunJob { bytes, meta_bytes, level, bottom, cause, paced } = *job;
         // Worst case: nothing is dropped or compressed, and every table's two files are rounded up to whole pages.
         let worst = bytes + bytes / 8 + (64 << 10);
         let (job_tier, lease, meta_lease) = self.lease_job(worst, meta_bytes)?;
@@ -517,7 +533,10 @@ impl Engine {
             table_bytes: self.options.table_bytes,
             block_bytes: self.options.block_bytes,
             take_number: &|| self.catalog.lock().take_file_number(),
-            check: &|| self.check_open(),
+            check: &|done| {
+                paced.progress(done);
+                self.check_open()
+            },
         };
         let made = write_tables(input, &mut Retain::new(boundaries, dead, bottom), &options)?;
         let here = made.iter().filter(|meta| meta.data_tier == job_tier);

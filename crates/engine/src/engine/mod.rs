@@ -10,13 +10,14 @@
 //! | `root`: manifest and superblock | whoever has its turn | – |
 //! | `catalog` | whoever has the root's turn, after the manifest has the edit | short lock |
 //!
-//! Lock order: `background` → `catalog` → `snapshots`; `queue` and `creations` are taken alone. Who needs both the root's
+//! Lock order: `background` → `catalog` → `snapshots`; `queue`, `creations` and the pacer's are taken alone. Who needs both the root's
 //! turn and the lead takes the root first. No lock is held across I/O.
 //!
 //! A reader loads `current` first and `visible` second. Whatever compaction had dropped by then was shadowed by a
 //! version at or below a `visible` of before, so the reader's number finds everything it should; and what is newer
 //! than the loaded memtables is a suffix of the order, which a concurrent read may miss.
 
+pub(crate) mod admission;
 pub(crate) mod background;
 pub(crate) mod commit;
 pub(crate) mod explain;
@@ -37,6 +38,7 @@ use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::tier::{LogRoom, Tiers};
 use crate::version::{Catalog, Tables, Version};
+use admission::Pacer;
 use arc_swap::ArcSwap;
 use background::Background;
 use commit::Root;
@@ -89,6 +91,7 @@ pub(crate) struct Engine {
     pub(crate) queue: WriteQueue,
     pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) background: Background,
+    pub(crate) pacer: Pacer,
     pub(crate) operations: Operations,
     /// Why writes are refused for good.
     pub(crate) failure: OnceLock<Error>,

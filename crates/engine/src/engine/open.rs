@@ -18,6 +18,7 @@
 //! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
 //! superblocks first (as `Creating`), then the manifest and the log, and the first tier's superblock last.
 
+use super::admission::Pacer;
 use super::background::Background;
 use super::commit::Root;
 use super::keyspaces::Creations;
@@ -464,6 +465,7 @@ impl Found {
             catalog: Mutex::new(&sched, self.catalog),
             snapshots: Mutex::new(&sched, Snapshots::default()),
             background: Background::new(&sched),
+            pacer: Pacer::new(&sched),
             operations,
             failure: OnceLock::new(),
             log_room,
@@ -536,7 +538,7 @@ impl Found {
             table_bytes: options.table_bytes,
             block_bytes: options.block_bytes,
             take_number: &take_number,
-            check: &|| Ok(()),
+            check: &|_| Ok(()),
         };
         let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false);
         let mut input = MemCursor::new(memtable.clone());

@@ -25,14 +25,9 @@ use cuesta_sched::atomic::Ordering;
 use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A group takes no further batch once it has this many bytes; a single batch may be larger.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// A writer slowed for compaction's sake waits at most this long per batch.
-const DELAY_MAX: Duration = Duration::from_millis(200);
-/// Time per byte just below the point where writers wait: 1 MB/s.
-const DELAY_PER_BYTE_MAX: f64 = 1e-6;
 
 /// A batch in a group.
 #[derive(Clone, Copy, Debug)]
@@ -298,31 +293,8 @@ impl Engine {
             current.active_log = number;
         });
         drop(catalog);
+        self.pace();
         self.background.wake();
-        Ok(())
-    }
-
-    /// Slows or stops a writer while the background is behind, so that neither memory nor level 0 grows without
-    /// bound: nothing below `level0_slow`, then a delay per byte that grows with the square of the way to
-    /// `level0_stop`, then a wait.
-    fn admit(&self, bytes: usize) -> Result<()> {
-        let (slow, stop) = (self.options.level0_slow as usize, self.options.level0_stop as usize);
-        let must_wait = || {
-            let current = self.current.load();
-            let memory = current.sealed.len() >= SEALED_MAX
-                && current.active.used_bytes() >= self.options.memtable_bytes();
-            memory || current.version.level0_runs() >= stop
-        };
-        if must_wait() {
-            self.background.wait_while(self, must_wait)?;
-        }
-        let runs = self.current.load().version.level0_runs();
-        if runs > slow {
-            let way = (runs - slow) as f64 / (stop - slow) as f64;
-            let delay = Duration::from_secs_f64(way * way * DELAY_PER_BYTE_MAX * bytes as f64).min(DELAY_MAX);
-            self.operations.slowed(delay);
-            self.sched.sleep(delay);
-        }
         Ok(())
     }
 }

@@ -1,0 +1,336 @@
+//! Admission: how fast writers may go, so that nothing grows without bound and nobody waits long.
+//!
+//! Writers share one rate. It is decided anew whenever a job begins or ends or a memtable is sealed, and a hundred times
+//! a second while it holds, by a pure function ([`Load::rate`]) of what waits and of how fast jobs have been going:
+//!
+//! - *Flushes.* From half of the memory for memtables on, writers go from twice the speed of flushes down to a quarter.
+//! - *Level 0.* Up to `level0_slow` runs nobody is slowed: bursts are taken as they come. Beyond, the merge that empties
+//!   level 0 is known to end at some time, by its progress and its speed; the room up to `level0_stop` is spread evenly
+//!   over the time until then. Of that, no more is taken than leaves `level0_slow` runs for the merge after it, so the
+//!   sizes of merges settle instead of swinging between few and many. Since every look corrects the one before, a merge
+//!   that is slower than it was expected to be costs a little speed for a while, and no stop.
+//!
+//! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait. A write that is not slowed costs
+//! one relaxed load here and reads no clock.
+
+use super::{Engine, SEALED_MAX};
+use crate::error::Result;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
+use cuesta_sched::{Mutex, Sched};
+use std::time::Duration;
+
+/// The rate while nobody is slowed.
+const UNLIMITED: u64 = u64::MAX;
+/// However far the background is behind, writers go at this many bytes a second, up to the hard bounds.
+const RATE_MIN: f64 = 65_536.0;
+/// A writer is slowed by at most this much per batch.
+const DELAY_MAX: Duration = Duration::from_millis(200);
+/// Writers sleep once they are this far ahead of the rate: shorter sleeps cost more than they are worth.
+const AHEAD_MAX: Duration = Duration::from_millis(2);
+/// How long a decision holds.
+const DECISION: Duration = Duration::from_millis(10);
+/// What is known of a job's speed from jobs before it counts as much as so many seconds of its own.
+const EVIDENCE: f64 = 2.0;
+
+/// Work whose speed decides how fast writers may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Flush,
+    /// Of level 0.
+    MergeTop,
+    /// Of another level.
+    MergeBelow,
+}
+
+/// A job that runs.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    id: u64,
+    work: Work,
+    began: Duration,
+    total: u64,
+    done: u64,
+    /// Runs of level 0 that go when it ends.
+    runs: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Vec<Running>,
+    next_id: u64,
+    /// Bytes a second that flushes and merges went at, lately.
+    flush_rate: Option<f64>,
+    merge_rate: Option<f64>,
+    /// When all that was admitted so far is paid for, and when the rate was decided.
+    paid_at: Duration,
+    decided_at: Duration,
+}
+
+/// What decides how fast writers may go.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    rate: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// What waits, and how fast it goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    /// Bytes in memtables that no table has.
+    pub(crate) unflushed: f64,
+    /// Bytes that the memtables may have together.
+    pub(crate) unflushed_max: f64,
+    /// Bytes a second.
+    pub(crate) flush_rate: Option<f64>,
+    /// Runs in level 0 and on their way there, in memtables' worths.
+    pub(crate) runs: f64,
+    /// Of these, the ones that the running merge takes away.
+    pub(crate) leaving: f64,
+    /// Seconds until a merge has emptied level 0 of what is there now.
+    pub(crate) seconds_left: f64,
+    /// Bytes of a run.
+    pub(crate) run_bytes: f64,
+    /// Runs up to which nobody is slowed, and at which all wait.
+    pub(crate) slow: f64,
+    pub(crate) stop: f64,
+}
+
+impl Load {
+    /// Bytes a second that writers may write; `None` for any.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let rates = [self.rate_by_flushes(), self.rate_by_level0()];
+        rates.into_iter().flatten().reduce(f64::min).map(|rate| rate.max(RATE_MIN))
+    }
+
+    fn rate_by_flushes(&self) -> Option<f64> {
+        let half = self.unflushed_max / 2.0;
+        let way = ((self.unflushed - half) / half).min(1.0);
+        (way > 0.0).then_some(self.flush_rate? * (2.0 - 1.75 * way))
+    }
+
+    fn rate_by_level0(&self) -> Option<f64> {
+        if self.runs <= self.slow {
+            return None;
+        }
+        let over_time = |runs: f64| (runs * self.run_bytes / self.seconds_left.max(0.1)).max(0.0);
+        let highest = over_time(self.stop - self.runs);
+        if self.leaving == 0.0 {
+            return Some(highest);
+        }
+        Some(over_time(self.slow - (self.runs - self.leaving)).clamp(highest / 4.0, highest))
+    }
+}
+
+impl State {
+    /// Seconds that a job still takes.
+    fn seconds_left(&self, job: &Running, now: Duration) -> f64 {
+        let known = if job.work == Work::Flush { self.flush_rate } else { self.merge_rate };
+        let elapsed = now.saturating_sub(job.began).as_secs_f64();
+        let (done, left) = (job.done as f64, job.total.saturating_sub(job.done) as f64);
+        let rate = match known {
+            Some(known) => (done + known * EVIDENCE) / (elapsed + EVIDENCE),
+            None => done / elapsed.max(1e-3),
+        };
+        left / rate.max(RATE_MIN)
+    }
+
+    fn rate_of(&mut self, work: Work) -> &mut Option<f64> {
+        if work == Work::Flush { &mut self.flush_rate } else { &mut self.merge_rate }
+    }
+}
+
+impl Pacer {
+    pub(crate) fn new(sched: &Sched) -> Self {
+        Self { rate: AtomicU64::new(UNLIMITED), state: Mutex::new(sched, State::default()) }
+    }
+
+    /// Bytes a second that writers may write at present; `None` for any.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate != UNLIMITED)
+    }
+}
+
+/// A job as the pacer sees it; ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Paced<'a> {
+    engine: &'a Engine,
+    id: u64,
+}
+
+impl Paced<'_> {
+    /// So many of the job's bytes are done.
+    pub(crate) fn progress(&self, done: u64) {
+        let mut state = self.engine.pacer.state.lock();
+        if let Some(job) = state.running.iter_mut().find(|job| job.id == self.id) {
+            job.done = done.min(job.total);
+        }
+    }
+}
+
+impl Drop for Paced<'_> {
+    fn drop(&mut self) {
+        let mut state = self.engine.pacer.state.lock();
+        let Some(i) = state.running.iter().position(|job| job.id == self.id) else { return };
+        let job = state.running.swap_remove(i);
+        let took = self.engine.sched.now().saturating_sub(job.began).as_secs_f64();
+        // What failed early, or was over at once, says nothing of speed.
+        if job.done > job.total / 2 && took > 0.0 {
+            let (weight, rate) = (took / (took + EVIDENCE), job.done as f64 / took);
+            let known = state.rate_of(job.work);
+            *known = Some(known.map_or(rate, |known| known * (1.0 - weight) + rate * weight));
+        }
+        drop(state);
+        self.engine.pace();
+    }
+}
+
+impl Engine {
+    /// A job begins that has so many bytes to go through.
+    pub(super) fn begin_paced(&self, work: Work, total: u64, runs: usize) -> Paced<'_> {
+        let mut state = self.pacer.state.lock();
+        let id = state.next_id;
+        state.next_id += 1;
+        state.running.push(Running { id, work, began: self.sched.now(), total, done: 0, runs });
+        drop(state);
+        self.pace();
+        Paced { engine: self, id }
+    }
+
+    /// Decides anew how fast writers may go.
+    pub(super) fn pace(&self) {
+        let mut state = self.pacer.state.lock();
+        state.decided_at = self.sched.now();
+        let rate = self.load(&state).rate().map_or(UNLIMITED, |rate| rate as u64);
+        self.pacer.rate.store(rate, Ordering::Relaxed);
+    }
+
+    fn load(&self, state: &State) -> Load {
+        let now = self.sched.now();
+        let current = self.current.load();
+        let run_bytes = self.options.memtable_bytes() as f64;
+        let of = |work: Work| state.running.iter().filter(move |job| job.work == work);
+        let flushed: u64 = of(Work::Flush).map(|job| job.done).sum();
+        let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
+        let unflushed = memtables.map(|memtable| memtable.used_bytes()).sum::<u64>().saturating_sub(flushed);
+        let left = |work| of(work).map(|job| state.seconds_left(job, now)).sum::<f64>();
+        let leaving = of(Work::MergeTop).map(|job| job.runs).sum::<usize>();
+        let seconds_left = match leaving {
+            // It has to wait its turn, and then takes its inputs' time.
+            0 => {
+                let mut top = current.version.levels.iter().filter(|level| level.tables().next().is_some());
+                let inputs = top.by_ref().take(2).flat_map(|level| level.tables());
+                let bytes: u64 = inputs.map(|table| table.meta.raw_bytes).sum();
+                left(Work::MergeBelow)
+                    + bytes as f64 / state.merge_rate.unwrap_or(f64::INFINITY).max(RATE_MIN)
+            }
+            _ => left(Work::MergeTop),
+        };
+        Load {
+            unflushed: unflushed as f64,
+            unflushed_max: run_bytes * (SEALED_MAX + 1) as f64,
+            flush_rate: state.flush_rate,
+            runs: current.version.level0_runs() as f64 + unflushed as f64 / run_bytes,
+            leaving: leaving as f64,
+            seconds_left,
+            run_bytes,
+            slow: f64::from(self.options.level0_slow),
+            stop: f64::from(self.options.level0_stop),
+        }
+    }
+
+    /// Lets a batch of so many bytes in: at once, after a while, or when the background has made room for it.
+    ///
+    /// # Errors
+    /// As [`super::background::Background::wait_while`].
+    pub(super) fn admit(&self, bytes: usize) -> Result<()> {
+        let must_wait = || {
+            let current = self.current.load();
+            let memory = current.sealed.len() >= SEALED_MAX
+                && current.active.used_bytes() >= self.options.memtable_bytes();
+            memory || current.version.level0_runs() >= self.options.level0_stop as usize
+        };
+        if must_wait() {
+            self.background.wait_while(self, must_wait)?;
+        }
+        if self.pacer.rate.load(Ordering::Relaxed) != UNLIMITED {
+            self.slow_down(bytes);
+        }
+        Ok(())
+    }
+
+    fn slow_down(&self, bytes: usize) {
+        let now = self.sched.now();
+        let mut state = self.pacer.state.lock();
+        if now.saturating_sub(state.decided_at) >= DECISION {
+            drop(state);
+            self.pace();
+            state = self.pacer.state.lock();
+        }
+        let Some(rate) = self.pacer.rate() else { return };
+        let pays = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        state.paid_at = (state.paid_at.max(now) + pays).min(now + DELAY_MAX);
+        let ahead = state.paid_at - now;
+        drop(state);
+        if ahead > AHEAD_MAX {
+            self.operations.slowed(ahead);
+            self.sched.sleep(ahead);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = 1_048_576.0;
+    const LOAD: Load = Load {
+        unflushed: 10.0 * MIB,
+        unflushed_max: 96.0 * MIB,
+        flush_rate: Some(100.0 * MIB),
+        runs: 4.0,
+        leaving: 0.0,
+        seconds_left: 10.0,
+        run_bytes: 32.0 * MIB,
+        slow: 12.0,
+        stop: 24.0,
+    };
+
+    #[test]
+    fn nobody_is_slowed_before_there_is_a_need() {
+        assert_eq!(LOAD.rate(), None);
+        assert_eq!(Load { runs: 12.0, ..LOAD }.rate(), None);
+        // Without anything known of flushes' speed there is nothing to slow to.
+        assert_eq!(Load { unflushed: 90.0 * MIB, flush_rate: None, ..LOAD }.rate(), None);
+    }
+
+    #[test]
+    fn flushes_slow_writers_the_more_the_less_memory_is_left() {
+        let rate = |unflushed: f64| Load { unflushed: unflushed * MIB, ..LOAD }.rate().unwrap() / MIB;
+        assert_eq!(rate(72.0), 112.5);
+        assert_eq!(rate(96.0), 25.0);
+        assert_eq!(rate(200.0), 25.0);
+    }
+
+    #[test]
+    fn the_room_of_level_0_is_spread_over_the_time_until_it_is_merged() {
+        let rate = |runs: f64, leaving: f64| Load { runs, leaving, ..LOAD }.rate().unwrap() / MIB;
+        // 10 runs in 10 seconds; of them, 2 are too many for the next merge if this one leaves 2 behind.
+        assert_eq!(rate(14.0, 0.0), 32.0);
+        assert_eq!(rate(14.0, 12.0), 32.0);
+        assert_eq!(rate(14.0, 10.0), 25.6);
+        // The next merge is too large already: a quarter of what there is room for.
+        assert_eq!(rate(20.0, 4.0), 3.2);
+        // Never none at all.
+        assert_eq!(rate(30.0, 4.0) * MIB, RATE_MIN);
+    }
+
+    #[test]
+    fn a_job_that_is_late_is_expected_to_stay_late() {
+        let state = State { merge_rate: Some(100.0), ..State::default() };
+        let began = Duration::ZERO;
+        let job = |done| Running { id: 0, work: Work::MergeTop, began, total: 100_000_000, done, runs: 4 };
+        let at = |seconds, done| state.seconds_left(&job(done), Duration::from_secs(seconds));
+        assert!(at(100, 50_000_000) < at(100, 40_000_000));
+        assert!(at(200, 40_000_000) > at(100, 40_000_000));
+    }
+}
