@@ -50,11 +50,12 @@ pub enum Bug {
     CopySyncDropped,
     CopiedFromRemovedBeforeEdit,
     RelocatedKeptForEver,
+    RetiredLogsHeld,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -96,6 +97,7 @@ impl Bug {
         Self::CopySyncDropped,
         Self::CopiedFromRemovedBeforeEdit,
         Self::RelocatedKeptForEver,
+        Self::RetiredLogsHeld,
     ];
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

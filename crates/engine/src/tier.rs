@@ -172,6 +172,11 @@ impl LogRoom {
 }
 
 impl Lease<'_> {
+    /// The tier that it is on.
+    pub(crate) fn tier(&self) -> u32 {
+        self.tier.ordinal as u32
+    }
+
     /// Ends the lease; `bytes` stay counted, for the files that were made.
     pub(crate) fn settle(mut self, bytes: u64) {
         // More than was leased would be a bug in the job's estimate; the count must be true all the same.

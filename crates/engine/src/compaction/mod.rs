@@ -11,7 +11,7 @@ pub(crate) mod retain;
 
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
-use crate::key::{Cursor, Target};
+use crate::key::{Cursor, Target, Trailer};
 use crate::planted::{self, Bug};
 use crate::table::{TableWriter, WriterOptions};
 use crate::tier::{Lease, Tiers};
@@ -25,8 +25,10 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) store: StoreId,
     pub(crate) tiers: &'a Tiers,
     pub(crate) cause: Cause,
-    /// Says where the next table's data of at most so many bytes goes. Meta parts go to the first tier.
+    /// Says where the next table's data of at most so many bytes goes.
     pub(crate) place: &'a dyn Fn(u64) -> Placed<'a>,
+    /// Where meta parts go.
+    pub(crate) meta_tier: u32,
     /// Data parts are cut at this size.
     pub(crate) table_bytes: u64,
     pub(crate) block_bytes: u32,
@@ -34,6 +36,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) take_number: &'a dyn Fn() -> u64,
     /// Told now and then how many bytes of keys and values of the input are done; work stops with its error.
     pub(crate) check: &'a dyn Fn(u64) -> Result<()>,
+    /// Of the input, the keys after the first of these and up to the second.
+    pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
 }
 
 /// Where an output's data goes.
@@ -59,7 +63,7 @@ pub(crate) fn data_bytes_max(table_bytes: u64) -> u64 {
 /// Bytes of input between two looks at whether the store is closing.
 const CHECK_BYTES: u64 = 256 << 10;
 
-/// Writes what `retain` keeps of `input`, from its first entry on, into new tables.
+/// Writes what `retain` keeps of `input`, of the keys that are asked for, into new tables.
 ///
 /// # Errors
 /// What the input, the devices or `options.check` say; no output is left then.
@@ -134,9 +138,10 @@ struct Outputs<'a, 'b> {
 
 impl<'b> Outputs<'_, 'b> {
     fn write(&mut self, input: &mut dyn Cursor, retain: &mut Retain) -> Result<()> {
-        input.go(Target::First)?;
+        let (after, up_to) = self.options.keys;
+        input.go(after.map_or(Target::First, |key| Target::AtOrAfter(key, Trailer::LAST)))?;
         let (mut seen, mut seen_bytes, mut check_at) = (0u64, 0u64, CHECK_BYTES);
-        while let Some(entry) = input.entry() {
+        while let Some(entry) = input.entry().filter(|entry| up_to.is_none_or(|key| entry.key <= key)) {
             let new_key = retain.is_new_key(entry.key);
             let lost = planted::has(Bug::MergeLosesAnEntry) && seen == 30;
             if retain.keeps(entry.key, entry.trailer) && !lost {
@@ -164,7 +169,8 @@ impl<'b> Outputs<'_, 'b> {
         }
         self.finish_table()?;
         if !self.done.is_empty() && !planted::has(Bug::TableNamesSyncDropped) {
-            let tiers: BTreeSet<u32> = self.made.iter().map(|(_, tier)| *tier).chain([0]).collect();
+            let tiers: BTreeSet<u32> =
+                self.made.iter().map(|(_, tier)| *tier).chain([self.options.meta_tier]).collect();
             tiers.into_iter().try_for_each(|tier| self.options.tiers.get(tier)?.sync_names())?;
         }
         Ok(())
@@ -178,7 +184,7 @@ impl<'b> Outputs<'_, 'b> {
         let create =
             |tier, kind| options.tiers.create_table_file(tier, FileId::new(kind, number), options.cause);
         let data = create(placed.tier, FileKind::Data)?;
-        let meta = create(0, FileKind::Meta)?;
+        let meta = create(options.meta_tier, FileKind::Meta)?;
         let tier = options.tiers.get(placed.tier)?;
         let writer_options = WriterOptions {
             compression: tier.compression,
@@ -199,7 +205,7 @@ impl<'b> Outputs<'_, 'b> {
         self.done.push(TableMeta {
             number,
             data_tier: placed.tier,
-            meta_tier: 0,
+            meta_tier: self.options.meta_tier,
             data_bytes: properties.data_file_bytes,
             meta_bytes: properties.meta_file_bytes,
             entries: properties.entries,
@@ -217,7 +223,7 @@ impl<'b> Outputs<'_, 'b> {
     fn discard(&mut self) {
         self.writer = None;
         for (number, tier) in &self.made {
-            for (tier, kind) in [(*tier, FileKind::Data), (0, FileKind::Meta)] {
+            for (tier, kind) in [(*tier, FileKind::Data), (self.options.meta_tier, FileKind::Meta)] {
                 if let Ok(tier) = self.options.tiers.get(tier) {
                     drop(tier.remove(FileId::new(kind, *number)));
                 }

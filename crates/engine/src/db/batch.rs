@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub struct Batch {
     payload: Vec<u8>,
     entries: u32,
+    puts: bool,
     largest_value: usize,
     keyspaces: Vec<Arc<KeyspaceState>>,
     /// What was wrong with the first entry that was refused; told when the batch is written.
@@ -87,6 +88,7 @@ impl Batch {
         self.largest_value = self.largest_value.max(value.len());
         put_entry(&mut self.payload, kind, keyspace, key, value);
         self.entries += 1;
+        self.puts |= kind == Kind::Put;
         self
     }
 
@@ -107,7 +109,8 @@ impl Batch {
             let why = format!("a batch has at most {limit} bytes with this memory number; this one has {n}");
             return Err(Error::invalid(why));
         }
-        let encoded = Encoded { payload: &self.payload, entries: self.entries, keyspaces: &self.keyspaces };
+        let Self { payload, entries, puts, keyspaces, .. } = &self;
+        let encoded = Encoded { payload, entries: *entries, puts: *puts, keyspaces };
         let last = engine.write(encoded, durability)?;
         engine.operations.wrote(self.payload.len() as u64);
         Ok(last.0)

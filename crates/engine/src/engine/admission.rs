@@ -10,11 +10,18 @@
 //!   sizes of merges settle instead of swinging between few and many. Since every look corrects the one before, a merge
 //!   that is slower than it was expected to be costs a little speed for a while, and no stop.
 //!
-//! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait. A write that is not slowed costs
-//! one relaxed load here and reads no clock.
+//! - *Room.* Below four memtables' worth of room on the tiers, writers slow down with what is left. A part of each tier,
+//!   an eighth at most, is not for puts: deletes, and the merges that make them give room back, go on when a put is
+//!   refused.
+//!
+//! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait; without room a put waits for what
+//! runs, and is told `Full` when nothing that could be done will make any. A write that is not slowed costs one relaxed
+//! load here and reads no clock.
 
+use super::background::Awaited;
 use super::{Engine, SEALED_MAX};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tier::Tier;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::time::Duration;
@@ -23,12 +30,21 @@ use std::time::Duration;
 const UNLIMITED: u64 = u64::MAX;
 /// However far the background is behind, writers go at this many bytes a second, up to the hard bounds.
 const RATE_MIN: f64 = 65_536.0;
+/// The rate where it has to be one but nothing is known: a gigabyte a second.
+const RATE_UNKNOWN: f64 = 1e9;
 /// A writer is slowed by at most this much per batch.
 const DELAY_MAX: Duration = Duration::from_millis(200);
 /// Writers sleep once they are this far ahead of the rate: shorter sleeps cost more than they are worth.
 const AHEAD_MAX: Duration = Duration::from_millis(2);
 /// How long a decision holds.
 const DECISION: Duration = Duration::from_millis(10);
+/// Memtables' worth of room below which writers are slowed.
+const ROOM_MEMTABLES: f64 = 4.0;
+/// Of a tier, what puts leave alone: one part in so many, or twice that if it is less than so many tables; and at most so
+/// many.
+const RESERVE_SHARE: u64 = 16;
+const RESERVE_TABLES_MIN: u64 = 6;
+const RESERVE_TABLES_MAX: u64 = 16;
 /// What is known of a job's speed from jobs before it counts as much as so many seconds of its own.
 const EVIDENCE: f64 = 2.0;
 
@@ -90,6 +106,8 @@ pub(crate) struct Load {
     pub(crate) seconds_left: f64,
     /// Bytes of a run.
     pub(crate) run_bytes: f64,
+    /// Bytes that puts may still take on the tiers.
+    pub(crate) room: f64,
     /// Runs up to which nobody is slowed, and at which all wait.
     pub(crate) slow: f64,
     pub(crate) stop: f64,
@@ -98,7 +116,7 @@ pub(crate) struct Load {
 impl Load {
     /// Bytes a second that writers may write; `None` for any.
     pub(crate) fn rate(&self) -> Option<f64> {
-        let rates = [self.rate_by_flushes(), self.rate_by_level0()];
+        let rates = [self.rate_by_flushes(), self.rate_by_level0(), self.rate_by_room()];
         rates.into_iter().flatten().reduce(f64::min).map(|rate| rate.max(RATE_MIN))
     }
 
@@ -118,6 +136,11 @@ impl Load {
             return Some(highest);
         }
         Some(over_time(self.slow - (self.runs - self.leaving)).clamp(highest / 4.0, highest))
+    }
+
+    fn rate_by_room(&self) -> Option<f64> {
+        let way = self.room / (ROOM_MEMTABLES * self.run_bytes);
+        (way < 1.0).then_some(self.flush_rate.unwrap_or(RATE_UNKNOWN) * way)
     }
 }
 
@@ -233,6 +256,7 @@ impl Engine {
             leaving: leaving as f64,
             seconds_left,
             run_bytes,
+            room: self.room(true) as f64,
             slow: f64::from(self.options.level0_slow),
             stop: f64::from(self.options.level0_stop),
         }
@@ -242,20 +266,61 @@ impl Engine {
     ///
     /// # Errors
     /// As [`super::background::Background::wait_while`].
-    pub(super) fn admit(&self, bytes: usize) -> Result<()> {
-        let must_wait = || {
+    pub(super) fn admit(&self, bytes: usize, puts: bool) -> Result<()> {
+        let memory_is_full = || {
             let current = self.current.load();
-            let memory = current.sealed.len() >= SEALED_MAX
-                && current.active.used_bytes() >= self.options.memtable_bytes();
-            memory || current.version.level0_runs() >= self.options.level0_stop as usize
+            current.sealed.len() >= SEALED_MAX && current.active.used_bytes() >= self.options.memtable_bytes()
         };
-        if must_wait() {
-            self.background.wait_while(self, must_wait)?;
+        let level0_is_full =
+            || self.current.load().version.level0_runs() >= self.options.level0_stop as usize;
+        if memory_is_full() {
+            self.background.wait_while(self, &[Awaited::Flush], memory_is_full)?;
+        }
+        if level0_is_full() {
+            self.background.wait_while(self, &[Awaited::Merge], level0_is_full)?;
         }
         if self.pacer.rate.load(Ordering::Relaxed) != UNLIMITED {
             self.slow_down(bytes);
+            if self.room(puts) < bytes as u64 {
+                self.background.wait_for_room(self, bytes as u64, puts)?;
+            }
         }
         Ok(())
+    }
+
+    /// Bytes that writers may still take on the tiers, what is in memory and not flushed yet taken off; `puts` leave a
+    /// part of each tier alone.
+    pub(super) fn room(&self, puts: bool) -> u64 {
+        let current = self.current.load();
+        // The one that is being flushed has its lease and counts twice for a while.
+        let sealed = current.sealed.iter().map(|sealed| sealed.memtable.used_bytes());
+        let unflushed = sealed.sum::<u64>() + current.active.used_bytes();
+        let free = |tier: &Tier| tier.free_bytes().saturating_sub(if puts { self.reserve(tier) } else { 0 });
+        let free: u64 = self.tiers.all.iter().map(free).sum();
+        free.saturating_sub(unflushed + unflushed / 4)
+    }
+
+    /// Bytes of a tier that are not for puts.
+    pub(super) fn reserve(&self, tier: &Tier) -> u64 {
+        let table = self.options.table_bytes.max(self.options.memtable_bytes());
+        let (least, most) = (RESERVE_TABLES_MIN * table, RESERVE_TABLES_MAX * table);
+        let share = tier.capacity_bytes / RESERVE_SHARE;
+        share.max(least).min(most).min(2 * share)
+    }
+
+    /// Why a writer finds no room.
+    pub(super) fn full(&self, bytes: u64) -> Error {
+        let used = |tier: &Tier| {
+            let (place, taken, capacity) = (tier.directory.place(), tier.taken_bytes(), tier.capacity_bytes);
+            format!("tier {} ({place}) has {taken} of {capacity} bytes taken", tier.ordinal)
+        };
+        let tiers: Vec<String> = self.tiers.all.iter().map(used).collect();
+        let message = format!(
+            "there is no room for {bytes} bytes more: {}; what is left is kept for deletes and merges; delete data or give a \
+             tier more",
+            tiers.join(", ")
+        );
+        Error::new(ErrorKind::Full, message)
     }
 
     fn slow_down(&self, bytes: usize) {
@@ -291,6 +356,7 @@ mod tests {
         leaving: 0.0,
         seconds_left: 10.0,
         run_bytes: 32.0 * MIB,
+        room: 10_000.0 * MIB,
         slow: 12.0,
         stop: 24.0,
     };
@@ -322,6 +388,13 @@ mod tests {
         assert_eq!(rate(20.0, 4.0), 3.2);
         // Never none at all.
         assert_eq!(rate(30.0, 4.0) * MIB, RATE_MIN);
+    }
+
+    #[test]
+    fn writers_slow_down_with_the_room_that_is_left() {
+        let rate = |room: f64| Load { room: room * MIB, ..LOAD }.rate().unwrap() / MIB;
+        assert_eq!((rate(64.0), rate(32.0)), (50.0, 25.0));
+        assert_eq!(rate(0.0) * MIB, RATE_MIN);
     }
 
     #[test]

@@ -8,23 +8,13 @@
 //! few times a second), and after the third time writers are told. A job that fails otherwise is tried anew a few times;
 //! then the store closes for writes.
 
-use super::admission::{Paced, Work};
-use super::{Engine, iterate};
-use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
+use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FileId, FileKind};
-use crate::memtable::MemCursor;
-use crate::merge::Merge;
 use crate::options::Durability;
-use crate::planted::{self, Bug};
-use crate::policy::{self, Plan, RunningPlan, TierView, View, placement};
-use crate::tier::Lease;
-use crate::version::edit::AddedTable;
-use crate::version::{Edit, TableHandle, TableMeta};
-use cuesta_device::Cause;
-use cuesta_sched::atomic::{AtomicU64, Ordering};
+use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
+use crate::policy::{self, Plan, RunningPlan, TierView, View};
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
-use iterate::{RunCursor, Source};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,18 +22,12 @@ use std::time::Duration;
 const TRIES_MAX: u32 = 4;
 /// How long a worker sleeps when nothing wakes it.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long to wait before a job that failed is tried again.
+/// How long to wait before a job that failed is tried again; twice as long each time that it finds no room, up to eight
+/// times.
 const RETRY: Duration = Duration::from_millis(200);
-/// Read-ahead of merges, in bytes.
-const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
-/// Reads per table at which all counts are halved.
-const COOL_READS: u64 = 1 << 14;
+const RETRY_DOUBLINGS_MAX: u32 = 3;
 /// A job that finds no room is tried this often before writers are told.
 const TIMES_FULL_MAX: u32 = 2;
-/// Of a memtable, what its indexes and filters may take: one part in so many.
-const META_SHARE: u64 = 8;
-/// Least bytes that a job needs for indexes and filters.
-const META_LEAST: u64 = 32 << 10;
 /// A log file that is kept to be filled again.
 const RETIRED_MAX: usize = 1;
 
@@ -59,15 +43,36 @@ struct State {
     flushing: bool,
     running: Vec<RunningPlan>,
     stopping: bool,
-    /// Why the last job was put off, while it is.
-    out_of_room: Option<Error>,
-    /// How often in a row a job found no room.
-    times_full: u32,
+    /// Of flushes, and of merges.
+    refused: [Refused; 2],
     failures: u32,
     /// Nothing was to be planned at this generation of the containers.
     idle_at: Option<u64>,
     retired: Vec<RetiredLog>,
     threads: Vec<Thread>,
+}
+
+/// What became of jobs of one kind that found no room.
+#[derive(Debug, Default)]
+struct Refused {
+    /// How often in a row.
+    times: u32,
+    /// Why; set once writers are told.
+    why: Option<Error>,
+}
+
+/// A kind of job that writers wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Flush = 0,
+    Merge = 1,
+}
+
+impl State {
+    /// Why jobs of these kinds are put off, while they are.
+    fn refused(&self, awaited: &[Awaited]) -> Option<&Error> {
+        awaited.iter().find_map(|kind| self.refused[*kind as usize].why.as_ref())
+    }
 }
 
 /// What the workers share.
@@ -77,19 +82,8 @@ pub(crate) struct Background {
     changed: Condvar,
     /// Bytes that a job waits for on the fast tier.
     wanted: AtomicU64,
-}
-
-/// A flush or a merge, as the executor is asked for it.
-#[derive(Clone, Copy)]
-struct RunJob<'a> {
-    /// Most that its outputs take, and of indexes and filters among them.
-    bytes: u64,
-    meta_bytes: u64,
-    level: usize,
-    /// Nothing older of its keys lies below.
-    bottom: bool,
-    cause: Cause,
-    paced: &'a Paced<'a>,
+    /// A writer was refused, or waits, for want of room.
+    reclaim: AtomicBool,
 }
 
 /// Work for a worker.
@@ -97,12 +91,14 @@ enum Job {
     Flush,
     Compact(Plan),
     Garbage,
+    /// Flush what the active memtable deletes, though it is not full: those who are refused need the room.
+    Seal,
 }
 
 impl Background {
     pub(crate) fn new(sched: &Sched) -> Self {
         let (state, changed) = (Mutex::new(sched, State::default()), Condvar::new(sched));
-        Self { state, changed, wanted: AtomicU64::new(0) }
+        Self { state, changed, wanted: AtomicU64::new(0), reclaim: AtomicBool::new(false) }
     }
 
     pub(crate) fn wake(&self) {
@@ -111,27 +107,81 @@ impl Background {
     }
 
     pub(crate) fn out_of_room(&self) -> Option<Error> {
-        self.state.lock().out_of_room.clone()
+        self.state.lock().refused(&[Awaited::Flush, Awaited::Merge]).cloned()
     }
 
     pub(crate) fn take_retired_log(&self) -> Option<RetiredLog> {
         self.state.lock().retired.pop()
     }
 
-    /// Waits while `condition` holds and the background can do something about it.
+    /// Keeps an old log to be filled again; `false` when there are enough.
+    pub(super) fn keep_retired_log(&self, log: RetiredLog) -> bool {
+        let mut state = self.state.lock();
+        let keeps = state.retired.len() < RETIRED_MAX && !state.stopping;
+        if keeps {
+            state.retired.push(log);
+        }
+        keeps
+    }
+
+    /// Whether jobs find no room.
+    pub(super) fn is_refused(&self) -> bool {
+        self.state.lock().refused.iter().any(|refused| refused.times > 0)
+    }
+
+    /// A job waits for so many bytes on the fast tier; 0 for none.
+    pub(super) fn want(&self, bytes: u64) {
+        self.wanted.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Waits while `condition` holds, which jobs of the kinds that are `awaited` can end.
     ///
     /// # Errors
     /// `Full` when it cannot for want of room; why the store takes no writes.
-    pub(crate) fn wait_while(&self, engine: &Engine, condition: impl Fn() -> bool) -> Result<()> {
+    pub(crate) fn wait_while(
+        &self,
+        engine: &Engine,
+        awaited: &[Awaited],
+        condition: impl Fn() -> bool,
+    ) -> Result<()> {
         let began = engine.sched.now();
         let mut state = self.state.lock();
         while condition() {
             engine.check_writable()?;
-            if let Some(error) = &state.out_of_room {
+            if let Some(error) = state.refused(awaited) {
                 return Err(error.clone());
             }
             (state, _) = self.changed.wait_for(state, IDLE);
         }
+        drop(state);
+        engine.operations.slowed(engine.sched.now().saturating_sub(began));
+        Ok(())
+    }
+
+    /// Waits until there is room for `bytes` more, beyond what is kept for deletes and merges where they are `puts`.
+    ///
+    /// # Errors
+    /// `Full` once nothing that runs or could be run will make room; why the store takes no writes.
+    pub(crate) fn wait_for_room(&self, engine: &Engine, bytes: u64, puts: bool) -> Result<()> {
+        let began = engine.sched.now();
+        let mut state = self.state.lock();
+        while engine.room(puts) < bytes {
+            engine.check_writable()?;
+            if let Some(error) = state.refused(&[Awaited::Flush, Awaited::Merge]) {
+                return Err(error.clone());
+            }
+            if !self.reclaim.swap(true, Ordering::Relaxed) {
+                state.idle_at = None;
+                self.changed.notify_all();
+            }
+            let generation = engine.current.load().generation;
+            let nothing_runs = state.running.is_empty() && !state.flushing && !engine.tables.has_garbage();
+            if nothing_runs && state.idle_at == Some(generation) {
+                return Err(engine.full(bytes));
+            }
+            (state, _) = self.changed.wait_for(state, IDLE);
+        }
+        self.reclaim.store(false, Ordering::Relaxed);
         drop(state);
         engine.operations.slowed(engine.sched.now().saturating_sub(began));
         Ok(())
@@ -174,7 +224,7 @@ impl Engine {
 
     /// Waits until no memtable waits for its flush and no merge is due.
     pub(crate) fn wait_for_background(&self) -> Result<()> {
-        self.background.wait_while(self, || {
+        self.background.wait_while(self, &[Awaited::Flush, Awaited::Merge], || {
             let generation = self.current.load().generation;
             !self.current.load().sealed.is_empty() || !self.background_is_idle_at(generation)
         })
@@ -182,7 +232,7 @@ impl Engine {
 
     /// Waits until the memtables sealed so far are tables.
     pub(crate) fn wait_for_flush(&self) -> Result<()> {
-        self.background.wait_while(self, || !self.current.load().sealed.is_empty())
+        self.background.wait_while(self, &[Awaited::Flush], || !self.current.load().sealed.is_empty())
     }
 
     /// Called under the background's lock by way of `wait_while`, which is why it does not take it.
@@ -197,6 +247,7 @@ impl Engine {
                 Job::Flush => self.flush_oldest(),
                 Job::Compact(plan) => self.compact(plan),
                 Job::Garbage => Ok(()),
+                Job::Seal => self.seal_active(),
             };
             let result = self.tables.collect_garbage().and(result);
             self.job_ended(&job, result);
@@ -236,14 +287,26 @@ impl Engine {
                         state.running.push(plan.running());
                         return Some(Job::Compact(plan));
                     }
-                    None => state.idle_at = Some(current.generation),
+                    None => {
+                        state.idle_at = Some(current.generation);
+                        if self.background.reclaim.load(Ordering::Relaxed) {
+                            // Who waits for room will not get it.
+                            self.background.changed.notify_all();
+                        }
+                    }
                 }
             }
+            let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
+            // Who sleeps must not hold tables that are gone: their room would be missed.
+            drop(current);
             let timed_out;
             (state, timed_out) = self.background.changed.wait_for(state, IDLE);
             if timed_out {
                 // Tables may have grown hot, and room may have come back.
                 state.idle_at = None;
+                if writable && deletes && self.background.reclaim.load(Ordering::Relaxed) {
+                    return Some(Job::Seal);
+                }
             }
         }
     }
@@ -256,15 +319,16 @@ impl Engine {
                 let ended = plan.running();
                 state.running.retain(|running| *running != ended);
             }
-            Job::Garbage => {}
+            Job::Garbage | Job::Seal => {}
         }
         // What was refused for overlapping this job may be planned now.
         state.idle_at = None;
+        let kind = if matches!(job, Job::Flush) { Awaited::Flush } else { Awaited::Merge } as usize;
         let wait = match result {
             Ok(()) => {
-                if !matches!(job, Job::Garbage) {
-                    state.out_of_room = None;
-                    state.times_full = 0;
+                // What a relocation, say, has made room for must show itself first.
+                if matches!(job, Job::Flush | Job::Compact(Plan::Merge { .. })) {
+                    state.refused[kind] = Refused::default();
                     state.failures = 0;
                 }
                 false
@@ -273,18 +337,14 @@ impl Engine {
                 drop(error);
                 false
             }
-            // Tables that go down will make room.
-            Err(error) if *error.kind() == ErrorKind::Full && self.can_make_room() => {
-                drop(error);
-                false
-            }
-            // At first what is being removed, or another job that ends, may make room; only then writers are told.
+            // At first tables that go down, what is being removed, or another job that ends, may make room; only then
+            // writers are told.
             Err(error) if *error.kind() == ErrorKind::Full => {
-                state.times_full += 1;
-                if state.times_full > TIMES_FULL_MAX {
-                    state.out_of_room = Some(error);
+                state.refused[kind].times += 1;
+                if state.refused[kind].times > TIMES_FULL_MAX {
+                    state.refused[kind].why = Some(error);
                 }
-                true
+                !self.can_make_room()
             }
             Err(error) => {
                 state.failures += 1;
@@ -299,7 +359,8 @@ impl Engine {
         };
         self.background.changed.notify_all();
         if wait && !state.stopping {
-            drop(self.background.changed.wait_for(state, RETRY));
+            let pause = RETRY * (1 << state.refused[kind].times.min(RETRY_DOUBLINGS_MAX));
+            drop(self.background.changed.wait_for(state, pause));
         }
     }
 
@@ -309,289 +370,22 @@ impl Engine {
     }
 
     /// What the policy looks at.
-    fn view(&self, running: &[RunningPlan]) -> Option<View> {
+    pub(super) fn view(&self, running: &[RunningPlan]) -> Option<View> {
         let current = self.current.load();
         let tiers = self.tiers.all.iter().map(|tier| TierView {
             capacity: tier.capacity_bytes,
             free: tier.free_bytes(),
+            keep_free: match tier.ordinal + 1 == self.tiers.all.len() {
+                true => self.reserve(tier),
+                false => (tier.capacity_bytes / KEEP_FREE_SHARE).max(KEEP_FREE_BYTES_MIN),
+            },
             wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
         let is_empty = current.version.levels.is_empty();
-        (!is_empty).then(|| View::of(&current.version, &self.options, running, tiers.collect()))
-    }
-
-    /// Turns the oldest sealed memtable into a run of level 0.
-    fn flush_oldest(&self) -> Result<()> {
-        let current = self.current.load_full();
-        let Some(sealed) = current.sealed.last() else { return Ok(()) };
-        let input = &mut MemCursor::new(sealed.memtable.clone());
-        let bytes = sealed.memtable.bytes();
-        let meta_bytes = bytes / META_SHARE + META_LEAST;
-        let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), 0);
-        let job = RunJob { bytes, meta_bytes, level: 0, bottom: false, cause: Cause::Flush, paced: &paced };
-        let added = self.write_run(input, &job)?;
-        let age = self.catalog.lock().take_file_number();
-        let log_start = match planted::has(Bug::LogTrimmedEarly) {
-            true => self.current.load().active_log,
-            false => self.log_after(sealed.first_log),
-        };
-        if planted::has(Bug::LogRetiredBeforeEdit) {
-            self.retire_logs(sealed.first_log, log_start)?;
-        }
-        let edit = Edit {
-            added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
-            log_start: Some(log_start),
-            counters: Some(self.encode_counters()),
-            ..Edit::default()
-        };
-        self.commit_tables(edit, |current| drop(current.sealed.pop()))?;
-        self.operations.flushed();
-        self.retire_logs(sealed.first_log, log_start)
-    }
-
-    /// The first log with entries that are newer than the memtable that began at `first_log`.
-    fn log_after(&self, first_log: u64) -> u64 {
-        let current = self.current.load();
-        let firsts = current.sealed.iter().map(|s| s.first_log).chain([current.active_log]);
-        firsts.filter(|first| *first > first_log).min().unwrap_or(current.active_log)
-    }
-
-    /// Removes logs that hold nothing any more, or keeps one to be filled again.
-    fn retire_logs(&self, from: u64, to: u64) -> Result<()> {
-        let fast = self.tiers.fast();
-        let listed = fast.directory.list().map_err(|source| Error::io("list the fast tier", source))?;
-        for file in listed {
-            let Some(FileId { kind: FileKind::Log, number }) = FileId::from_name(&file.name) else {
-                continue;
-            };
-            if !(from..to).contains(&number) {
-                continue;
-            }
-            let mut state = self.background.state.lock();
-            if state.retired.len() < RETIRED_MAX && !state.stopping {
-                state.retired.push(RetiredLog { number, bytes: file.bytes });
-                continue;
-            }
-            drop(state);
-            fast.remove(FileId::new(FileKind::Log, number))?;
-            self.log_room.release(fast, file.bytes);
-        }
-        Ok(())
-    }
-
-    fn compact(&self, plan: &Plan) -> Result<()> {
-        let current = self.current.load_full();
-        let find = |number: u64| {
-            let found = current.version.tables().find(|table| table.meta.number == number);
-            found
-                .cloned()
-                .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
-        };
-        // Until the edit is committed: before, level 0 is as it was.
-        let paced;
-        let edit = match plan {
-            Plan::Move { table, to, .. } => {
-                let meta = find(*table)?.meta.clone();
-                let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
-                Edit { removed: vec![*table], added, ..Edit::default() }
-            }
-            Plan::Relocate { table, level, to, .. } => {
-                return self.relocate(find(*table)?.as_ref(), *level, *to);
-            }
-            Plan::Merge { inputs, output_level, drop_tombstones, .. } => {
-                let numbers: Vec<u64> =
-                    inputs.iter().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
-                let tables = numbers.iter().map(|number| find(*number)).collect::<Result<Vec<_>>>()?;
-                let bytes = tables.iter().map(|table| table.meta.bytes() + table.meta.raw_bytes / 8).sum();
-                // As much as the inputs have, with a quarter more for filters of more bits and tables cut elsewhere.
-                let meta_bytes =
-                    tables.iter().map(|table| table.meta.meta_bytes).sum::<u64>() / 4 * 5 + META_LEAST;
-                let runs = if inputs.iter().any(|(level, _)| *level == 0) {
-                    current.version.level0_runs()
-                } else {
-                    0
-                };
-                let work = if runs > 0 { Work::MergeTop } else { Work::MergeBelow };
-                paced = self.begin_paced(work, tables.iter().map(|table| table.meta.raw_bytes).sum(), runs);
-                let mut input = Merge::new(self.merge_sources(&current.version, &numbers));
-                let (level, bottom) = (*output_level, *drop_tombstones);
-                let job =
-                    RunJob { bytes, meta_bytes, level, bottom, cause: Cause::Compaction, paced: &paced };
-                let metas = self.write_run(&mut input, &job)?;
-                if planted::has(Bug::InputsRemovedBeforeEdit) {
-                    for (tier, file, _) in tables.iter().flat_map(|table| table.meta.parts()) {
-                        self.tiers.get(tier)?.remove(file)?;
-                    }
-                }
-                let level = *output_level as u32;
-                let added = metas.into_iter().map(|meta| AddedTable { level, age: 0, meta }).collect();
-                Edit { removed: numbers, added, ..Edit::default() }
-            }
-        };
-        let edit = Edit { counters: Some(self.encode_counters()), ..edit };
-        self.commit_tables(edit, |_| {})?;
-        self.operations.merged();
-        Ok(())
-    }
-
-    /// Puts a table's data on another tier.
-    fn relocate(&self, table: &TableHandle, level: usize, to: usize) -> Result<()> {
-        // A copy begins by clearing its name on the target: that must be neither where the data lies nor where a reader
-        // still holds an older copy.
-        if table.meta.data_tier as usize == to || self.tables.lingers(table.meta.number) {
-            return Ok(());
-        }
-        let lease = self.tiers.get(to as u32)?.lease(table.meta.data_bytes)?;
-        let meta = copy_data(&self.tiers, &table.meta, to as u32, &|| self.check_open())?;
-        lease.settle(meta.data_bytes);
-        let (tier, file, _) = table.meta.parts()[0];
-        if planted::has(Bug::CopiedFromRemovedBeforeEdit) {
-            self.tiers.get(tier)?.remove(file)?;
-        }
-        let age = self.age_of(level, meta.number);
-        let added = vec![AddedTable { level: level as u32, age, meta: meta.clone() }];
-        let edit = Edit {
-            removed: vec![meta.number],
-            added,
-            counters: Some(self.encode_counters()),
-            ..Edit::default()
-        };
-        let committed = self.commit(edit, |_| {});
-        if committed.as_ref().is_err_and(is_refusal) {
-            let to = self.tiers.get(to as u32)?;
-            to.remove(file)?;
-            to.uncount(meta.data_bytes);
-        }
-        committed?;
-        self.operations.relocated();
-        self.cool_tables();
-        Ok(())
-    }
-
-    /// Lets old reads count less, once there are many.
-    fn cool_tables(&self) {
-        let current = self.current.load_full();
-        let (tables, reads) =
-            current.version.tables().fold((0, 0), |(n, reads), t| (n + 1, reads + t.reads()));
-        if reads > tables * COOL_READS {
-            current.version.tables().for_each(|table| table.cool());
-        }
-    }
-
-    /// The age of the run that a table is in.
-    fn age_of(&self, level: usize, number: u64) -> u64 {
-        let current = self.current.load();
-        let mut runs = current.version.levels.get(level).into_iter().flat_map(|level| level.runs());
-        runs.find(|run| run.tables.iter().any(|table| table.meta.number == number)).map_or(0, |run| run.age)
-    }
-
-    /// One cursor per run that has tables among `numbers`, newest first.
-    fn merge_sources(&self, version: &crate::version::Version, numbers: &[u64]) -> Vec<Source> {
-        let cache = self.tables.cache.clone();
-        let chosen = |run: &crate::version::Run| -> Vec<Arc<TableHandle>> {
-            run.tables.iter().filter(|table| numbers.contains(&table.meta.number)).cloned().collect()
-        };
-        let runs = version.levels.iter().flat_map(|level| level.runs());
-        let cursor = |tables: Vec<Arc<TableHandle>>| {
-            let (cache, tiers) = (cache.clone(), self.tiers.clone());
-            let open = move |handle: &TableHandle| {
-                let (number, tier) = (handle.meta.number, handle.meta.data_tier);
-                let data = tiers.open_table_file(tier, FileId::new(FileKind::Data, number))?;
-                let data = tiers.metered(data, tier as usize, Cause::Compaction);
-                Ok(handle.table()?.cursor_over(data, cache.clone(), MERGE_READ_AHEAD_BYTES))
-            };
-            Source::Run(Box::new(RunCursor::new(tables, open)))
-        };
-        runs.map(chosen).filter(|tables| !tables.is_empty()).map(cursor).collect()
-    }
-
-    /// Writes what readers can still see of `input` as tables of `level`.
-    fn write_run(&self, input: &mut dyn crate::key::Cursor, job: &RunJob<'_>) -> Result<Vec<TableMeta>> {
-        let RunJob { bytes, meta_bytes, level, bottom, cause, paced } = *job;
-        // Worst case: nothing is dropped or compressed, and every table's two files are rounded up to whole pages.
-        let worst = bytes + bytes / 8 + (64 << 10);
-        let (job_tier, lease, meta_lease) = self.lease_job(worst, meta_bytes)?;
-        let boundaries = {
-            let snapshots = self.snapshots.lock();
-            snapshots.boundaries(self.visible())
-        };
-        let dead = self.catalog.lock().dead.clone();
-        let place = |bytes: u64| {
-            let bytes = bytes.min(worst);
-            // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
-            // is kept for it all the same.
-            let tier = self.view(&[]).map_or(0, |view| placement::of_output(&view, level, bytes));
-            let faster = self.tiers.all[..job_tier as usize].get(tier);
-            let leased = faster.and_then(|faster| faster.lease(bytes).ok());
-            leased.map_or(Placed::on(job_tier), |lease| Placed { tier: tier as u32, lease: Some(lease) })
-        };
-        let options = OutputOptions {
-            store: self.store,
-            tiers: &self.tiers,
-            cause,
-            place: &place,
-            table_bytes: self.options.table_bytes,
-            block_bytes: self.options.block_bytes,
-            take_number: &|| self.catalog.lock().take_file_number(),
-            check: &|done| {
-                paced.progress(done);
-                self.check_open()
-            },
-        };
-        let made = write_tables(input, &mut Retain::new(boundaries, dead, bottom), &options)?;
-        let here = made.iter().filter(|meta| meta.data_tier == job_tier);
-        let data: u64 = here.map(|meta| meta.data_bytes).sum();
-        let meta: u64 = made.iter().map(|meta| meta.meta_bytes).sum();
-        match meta_lease {
-            Some(meta_lease) => {
-                lease.settle(data);
-                meta_lease.settle(meta);
-            }
-            None => lease.settle(data + meta),
-        }
-        Ok(made)
-    }
-
-    /// Room for a whole job of at most `worst` bytes, so that it can end once it has begun: on the slowest tier that
-    /// has it, and on the fast tier for indexes and filters.
-    fn lease_job(&self, worst: u64, meta_worst: u64) -> Result<(u32, Lease<'_>, Option<Lease<'_>>)> {
-        let mut full = None;
-        for tier in self.tiers.all.iter().rev() {
-            // Indexes and filters are part of what the first tier is asked for.
-            let meta = (tier.ordinal > 0).then(|| self.tiers.fast().lease(meta_worst)).transpose();
-            match tier.lease(worst).and_then(|lease| Ok((lease, meta?))) {
-                Ok((lease, meta)) => {
-                    self.background.wanted.store(0, Ordering::Relaxed);
-                    return Ok((tier.ordinal as u32, lease, meta));
-                }
-                Err(error) => full = full.or(Some(error)),
-            }
-        }
-        self.background
-            .wanted
-            .store(if self.tiers.all.len() > 1 { meta_worst } else { 0 }, Ordering::Relaxed);
-        Err(full.unwrap_or_else(|| Error::internal("there is no tier")))
-    }
-
-    /// Commits tables that were made; if the edit is refused they are discarded.
-    fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
-        let made: Vec<TableMeta> = edit
-            .added
-            .iter()
-            .filter(|added| !edit.removed.contains(&added.meta.number))
-            .map(|added| added.meta.clone())
-            .collect();
-        let committed = self.commit(edit, change);
-        if committed.as_ref().is_err_and(is_refusal) {
-            for meta in made {
-                for (tier, file, bytes) in meta.parts() {
-                    let tier = self.tiers.get(tier)?;
-                    tier.remove(file)?;
-                    tier.uncount(bytes);
-                }
-            }
-        }
-        committed
+        (!is_empty).then(|| {
+            let reclaim = self.background.reclaim.load(Ordering::Relaxed);
+            View::of(&current.version, &self.options, running, tiers.collect(), reclaim)
+        })
     }
 
     /// Syncs the log again and again, for `Interval`.
@@ -608,10 +402,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// Whether a commit's error says that the manifest was not written to. After any other the edit may be on media, tables
-/// and all.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly)
 }

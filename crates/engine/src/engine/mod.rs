@@ -22,6 +22,7 @@ pub(crate) mod background;
 pub(crate) mod commit;
 pub(crate) mod explain;
 pub(crate) mod iterate;
+pub(crate) mod jobs;
 pub(crate) mod keyspaces;
 pub(crate) mod open;
 pub(crate) mod read;

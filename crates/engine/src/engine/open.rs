@@ -535,10 +535,12 @@ impl Found {
             tiers: &self.tiers,
             cause: Cause::Recovery,
             place: &place,
+            meta_tier: 0,
             table_bytes: options.table_bytes,
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),
+            keys: (None, None),
         };
         let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false);
         let mut input = MemCursor::new(memtable.clone());

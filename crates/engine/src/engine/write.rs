@@ -107,6 +107,8 @@ pub(crate) struct Encoded<'a> {
     /// Entries as [`crate::log::put_entry`] writes them.
     pub(crate) payload: &'a [u8],
     pub(crate) entries: u32,
+    /// It has more than deletes.
+    pub(crate) puts: bool,
     /// The keyspaces it writes to, besides the default one.
     pub(crate) keyspaces: &'a [Arc<KeyspaceState>],
 }
@@ -118,7 +120,7 @@ impl Engine {
         if batch.entries == 0 {
             return Ok(self.visible());
         }
-        self.admit(batch.payload.len())?;
+        self.admit(batch.payload.len(), batch.puts)?;
         let mut queue = self.queue.state.lock();
         while !queue.group.members.is_empty()
             && queue.group.records.len() + batch.payload.len() > GROUP_BYTES_MAX

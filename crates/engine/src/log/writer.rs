@@ -66,7 +66,7 @@ pub(crate) struct LogWriter {
     /// Everything before is on media.
     durable: Position,
     /// Files sealed since the last sync; a sync of the current file must not run ahead of them.
-    sealed: Vec<Arc<dyn Device>>,
+    sealed: Vec<(u64, Arc<dyn Device>)>,
 }
 
 impl LogWriter {
@@ -180,7 +180,8 @@ impl LogWriter {
         if planted::has(Bug::SealedLogSyncDropped) {
             self.sealed.clear();
         }
-        for device in self.sealed.drain(..).chain([self.device.clone()]) {
+        let sealed = self.sealed.drain(..).map(|(_, device)| device);
+        for device in sealed.chain([self.device.clone()]) {
             if planted::has(Bug::LogSyncDropped) || planted::has(Bug::SyncRetried) && device.sync().is_err() {
                 continue;
             }
@@ -197,10 +198,17 @@ impl LogWriter {
         debug_assert_eq!(seal.len() as u64, SEAL_BYTES);
         self.write(&mut seal)?;
         let file = FileId::new(FileKind::Log, next.number);
+        let sealed = std::mem::replace(&mut self.device, next.device);
+        self.sealed.push((self.place.file.number, sealed));
         self.place = Place { store: self.place.store, file, offset: HEADER_BYTES as u64 };
-        self.sealed.push(std::mem::replace(&mut self.device, next.device));
         self.filled = next.filled;
         Ok(())
+    }
+
+    /// What files before `first` hold is durable elsewhere: they need no sync, and must not be held open, which would keep
+    /// their room once they are removed.
+    pub(crate) fn forget_before(&mut self, first: u64) {
+        self.sealed.retain(|(number, _)| *number >= first);
     }
 
     /// Makes everything durable and cuts off what the file has beyond its last record.

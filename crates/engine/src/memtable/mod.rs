@@ -20,7 +20,7 @@
 mod arena;
 
 use crate::error::Result;
-use crate::key::{Cursor, Entry, Target, Trailer, compare};
+use crate::key::{Cursor, Entry, Kind, Target, Trailer, compare};
 use arena::{Arena, Bump};
 use cuesta_sched::Rng;
 use cuesta_sched::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -82,6 +82,7 @@ pub(crate) struct MemTable {
     tail: AtomicPtr<Node>,
     entries: AtomicU64,
     used_bytes: AtomicU64,
+    tombstones: AtomicU64,
     /// Whether some entry is in no log; such a table must be flushed for its entries to be durable.
     unlogged: AtomicBool,
 }
@@ -130,6 +131,7 @@ impl MemTable {
             tail: AtomicPtr::new(head),
             entries: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
+            tombstones: AtomicU64::new(0),
             unlogged: AtomicBool::new(false),
         });
         (MemTableWriter { table: table.clone(), bump, rng: Rng::new(seed) }, table)
@@ -147,6 +149,11 @@ impl MemTable {
     /// Bytes that entries take: what decides when the table is full.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many of its entries are tombstones.
+    pub(crate) fn tombstones(&self) -> u64 {
+        self.tombstones.load(Ordering::Relaxed)
     }
 
     /// Whether some entry is in no log.
@@ -259,6 +266,9 @@ impl MemTableWriter {
                 true => table.tail.store(node, Ordering::Release),
                 false => (*next).previous.store(node, Ordering::Release),
             }
+        }
+        if trailer.kind() == Some(Kind::Delete) {
+            table.tombstones.fetch_add(1, Ordering::Relaxed);
         }
         table.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         table.entries.fetch_add(1, Ordering::Release);

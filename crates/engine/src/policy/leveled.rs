@@ -6,7 +6,9 @@
 //! RocksDB", CIDR 2017).
 //!
 //! The level that is furthest over its target goes first; of its tables the one that drags the fewest bytes of the
-//! next level along. A table that drags nothing is moved. Plans never overlap ones that run.
+//! next level along. A table that drags nothing is moved. Plans never overlap ones that run. One that the tiers have no
+//! room for gives way to a smaller one; and while writers are refused for want of room, levels are merged down whether
+//! they are due or not.
 
 use super::{LevelView, Plan, TableView, View};
 
@@ -58,10 +60,50 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     }
     // The upper level first where two are equally far over.
     scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    scores.into_iter().filter(|(score, level)| is_due(*score, *level)).find_map(|(_, level)| match level {
-        0 => plan_level0(view),
-        _ => plan_level(view, level),
-    })
+    let due = scores.into_iter().filter(|(score, level)| is_due(*score, *level));
+    first_that_fits(view, due.flat_map(|(_, level)| merges_of(view, level)))
+}
+
+/// While writers are refused for want of room, everything that has something below it is merged down, due or not: what
+/// it shadows or deletes there gives its room back.
+pub(crate) fn reclaim(view: &View) -> Option<Plan> {
+    let lowest = view.levels.iter().rposition(|level| level.bytes() > 0).filter(|_| view.reclaim)?;
+    first_that_fits(view, (0..lowest.max(1)).flat_map(|level| merges_of(view, level)))
+}
+
+/// The first plan whose outputs have room, else the first: when that finds no room, those who wait are told.
+fn first_that_fits(view: &View, plans: impl Iterator<Item = Plan>) -> Option<Plan> {
+    let mut first = None;
+    for plan in plans {
+        if view.has_room_for(needs(view, &plan)) {
+            return Some(plan);
+        }
+        first = first.or(Some(plan));
+    }
+    first
+}
+
+/// Bytes of room without which a plan cannot be carried out: without room for all that it writes a merge goes in steps,
+/// of a table of the output level each, and lets go of what is above when it ends.
+fn needs(view: &View, plan: &Plan) -> u64 {
+    let Plan::Merge { inputs, output_level, .. } = plan else { return 0 };
+    let bytes = |level: usize, number: &u64| {
+        let found = view.levels[level].tables().find(|table| table.number == *number);
+        found.map_or(0, |table| table.bytes)
+    };
+    let of_output = |(level, _): &&(usize, Vec<u64>)| level == output_level;
+    let above = inputs.iter().filter(|input| !of_output(input));
+    let above: u64 = above.flat_map(|(level, numbers)| numbers.iter().map(|n| bytes(*level, n))).sum();
+    let below = inputs.iter().filter(of_output);
+    above + below.flat_map(|(level, numbers)| numbers.iter().map(|n| bytes(*level, n))).max().unwrap_or(0)
+}
+
+/// What a level could merge into the next, best first.
+fn merges_of(view: &View, level: usize) -> Box<dyn Iterator<Item = Plan> + '_> {
+    match level {
+        0 => Box::new(plan_level0(view)),
+        _ => Box::new(plan_level(view, level)),
+    }
 }
 
 /// Level 0 is due when it has its number of runs; a level below when it is over its target.
@@ -69,14 +111,17 @@ fn is_due(score: f64, level: usize) -> bool {
     if level == 0 { score >= SCORE_DUE } else { score > SCORE_DUE }
 }
 
-/// All runs of level 0 into the base level.
-fn plan_level0(view: &View) -> Option<Plan> {
-    let inputs: Vec<&TableView> = view.levels[0].tables().collect();
-    // A newer run must not overtake an older one that is on its way.
-    if inputs.is_empty() || inputs.iter().any(|table| table.busy) {
-        return None;
-    }
-    merge(view, 0, &inputs, output_of(view, 0))
+/// All runs of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
+fn plan_level0(view: &View) -> impl Iterator<Item = Plan> {
+    let runs = &view.levels[0].runs;
+    let counts =
+        std::iter::successors(Some(runs.len()), |count| Some(count / 2)).take_while(|count| *count > 0);
+    counts.filter_map(move |count| {
+        let inputs: Vec<&TableView> = runs[runs.len() - count..].iter().flat_map(|run| &run.tables).collect();
+        // A newer run must not overtake an older one that is on its way.
+        let is_busy = runs.iter().flat_map(|run| &run.tables).any(|table| table.busy);
+        if is_busy { None } else { merge(view, 0, &inputs, output_of(view, 0)) }
+    })
 }
 
 /// Where a level's data goes: to the base, or to the next level below it; but never past a level that holds data,
@@ -86,8 +131,8 @@ fn output_of(view: &View, level: usize) -> usize {
     (level + 1..wanted).find(|between| view.levels[*between].bytes() > 0).unwrap_or(wanted)
 }
 
-/// The table of `level` that drags the least along.
-fn plan_level(view: &View, level: usize) -> Option<Plan> {
+/// The tables of `level`, those that drag the least along first.
+fn plan_level(view: &View, level: usize) -> impl Iterator<Item = Plan> {
     let output = output_of(view, level);
     let cost = |table: &TableView| {
         let dragged: u64 =
@@ -98,7 +143,7 @@ fn plan_level(view: &View, level: usize) -> Option<Plan> {
     };
     let mut candidates: Vec<&TableView> = view.levels[level].tables().filter(|table| !table.busy).collect();
     candidates.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.number.cmp(&b.number)));
-    candidates.into_iter().find_map(|table| merge(view, level, &[table], output))
+    candidates.into_iter().filter_map(move |table| merge(view, level, &[table], output))
 }
 
 /// Merges `inputs` of `level` and what they overlap in `output`; `None` when that would meet a running plan.

@@ -66,6 +66,8 @@ pub(crate) struct View {
     pub(crate) level0_merge: usize,
     /// Least target of the level that level 0 merges into.
     pub(crate) base_bytes: u64,
+    /// Writers are refused for want of room: what is shadowed or deleted should give its room back.
+    pub(crate) reclaim: bool,
 }
 
 /// What to do.
@@ -129,12 +131,18 @@ impl LevelView {
 }
 
 impl View {
+    /// Whether some tier has room for outputs as large as `inputs`; a merge leases its worst case before it begins.
+    pub(crate) fn has_room_for(&self, inputs: u64) -> bool {
+        self.tiers.is_empty() || self.tiers.iter().any(|tier| tier.free > inputs + inputs / 4)
+    }
+
     /// The view of a version; linear in its tables.
     pub(crate) fn of(
         version: &Version,
         options: &Options,
         running: &[RunningPlan],
         tiers: Vec<TierView>,
+        reclaim: bool,
     ) -> Self {
         let busy = |number: u64| running.iter().any(|plan| plan.inputs.contains(&number));
         let table = |table: &std::sync::Arc<crate::version::TableHandle>| {
@@ -168,14 +176,18 @@ impl View {
             ratio: u64::from(options.level_ratio),
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
+            reclaim,
         }
     }
 }
 
-/// The next thing to do, if anything is due: room on a tier that is almost out of it, then merges, then tables that lie
-/// on the wrong tier.
+/// The next thing to do, if anything is due: room on a tier that is almost out of it, then merges, then merges for the
+/// room that they give back, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
-    placement::urgent(view).or_else(|| leveled::plan(view)).or_else(|| placement::plan(view))
+    placement::urgent(view)
+        .or_else(|| leveled::plan(view))
+        .or_else(|| leveled::reclaim(view))
+        .or_else(|| placement::plan(view))
 }
 
 impl fmt::Display for Plan {

@@ -15,8 +15,9 @@
 use super::{LevelView, Plan, TableView, View};
 use std::cmp::Reverse;
 
-/// Of a tier, what jobs on their way may need: one part in so many.
+/// Of a tier, what jobs on their way may need: one part in so many, and no less than so many bytes.
 pub(crate) const KEEP_FREE_SHARE: u64 = 64;
+pub(crate) const KEEP_FREE_BYTES_MIN: u64 = 64 << 10;
 
 /// A tier, as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +25,21 @@ pub(crate) struct TierView {
     pub(crate) capacity: u64,
     /// Not taken by files or running jobs, nor set aside for the log.
     pub(crate) free: u64,
+    /// What no table should fill; on the last tier, what merges need that make room.
+    pub(crate) keep_free: u64,
     /// What a job that waits for room needs here.
     pub(crate) wanted: u64,
 }
 
 impl TierView {
-    /// What no table should fill.
-    fn keep_free(&self) -> u64 {
-        (self.capacity / KEEP_FREE_SHARE).max(self.wanted)
+    /// The same, for those that wait included.
+    fn kept(&self) -> u64 {
+        self.keep_free.max(self.wanted)
     }
 
     /// Tables must go before anything else is done.
     fn is_short(&self) -> bool {
-        self.free < self.wanted.max(self.capacity / KEEP_FREE_SHARE / 2)
+        self.free < self.wanted.max(self.keep_free / 2)
     }
 }
 
@@ -51,7 +54,7 @@ struct Wish<'a> {
 fn rooms(view: &View) -> Vec<u64> {
     let room = |(i, tier): (usize, &TierView)| {
         let tables = view.levels.iter().flat_map(LevelView::tables).filter(|table| table.tier == i);
-        (tier.free + tables.map(|table| table.bytes).sum::<u64>()).saturating_sub(tier.keep_free())
+        (tier.free + tables.map(|table| table.bytes).sum::<u64>()).saturating_sub(tier.kept())
     };
     view.tiers.iter().enumerate().map(room).collect()
 }
@@ -92,13 +95,13 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let idle = |wish: &&Wish<'_>| !wish.table.busy && !wish.table.lingers;
     let finds_room = |wish: &&Wish<'_>| {
         let tier = &view.tiers[wish.tier];
-        wish.tier < wish.table.tier && tier.free >= wish.table.bytes + tier.keep_free()
+        wish.tier < wish.table.tier && tier.free >= wish.table.bytes + tier.kept()
     };
     if let Some(up) = wishes.iter().filter(idle).find(finds_room) {
         return Some(relocate(up));
     }
     let wanted = |tier: usize| wishes.iter().any(|wish| wish.tier == tier && wish.table.tier > tier);
-    down(view, &wishes, |tier| wanted(tier) || view.tiers[tier].free < view.tiers[tier].keep_free())
+    down(view, &wishes, |tier| wanted(tier) || view.tiers[tier].free < view.tiers[tier].kept())
 }
 
 /// What has to go down before anything else is done, since a tier is almost full.
@@ -107,10 +110,11 @@ pub(crate) fn urgent(view: &View) -> Option<Plan> {
     if (0..view.tiers.len() - 1).any(short) { down(view, &wishes(view), short) } else { None }
 }
 
-/// The lowest rank on a tier that is `crowded` and should be on a slower one that has room for it.
+/// The lowest rank on a tier that is `crowded` and should be on a slower one that has room for it, and for a merge.
 fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Option<Plan> {
     let must_go = |wish: &&Wish<'_>| {
-        let fits = view.tiers[wish.tier].free >= wish.table.bytes;
+        let target = &view.tiers[wish.tier];
+        let fits = target.free >= wish.table.bytes + target.keep_free / 2;
         let idle = !wish.table.busy && !wish.table.lingers;
         wish.tier > wish.table.tier && fits && idle && crowded(wish.table.tier)
     };
@@ -126,7 +130,7 @@ pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
     let own = view.levels[level].bytes();
     for (i, tier) in view.tiers[..last].iter().enumerate() {
         if above < rooms[i] {
-            let kept = if above + own <= rooms[i] { 0 } else { tier.keep_free() };
+            let kept = if above + own <= rooms[i] { 0 } else { tier.kept() };
             if tier.free >= bytes + kept {
                 return i;
             }

@@ -243,6 +243,31 @@ impl Table {
         if to > from { (to - from) as f64 / n as f64 } else { 0.5 / n as f64 }
     }
 
+    /// At most this share of the table lies after `after` and up to `up_to`, by its blocks; reads the indexes of at most
+    /// two partitions.
+    pub(crate) fn share_at_most(
+        &self,
+        cache: &BlockCache,
+        after: Option<&[u8]>,
+        up_to: Option<&[u8]>,
+    ) -> Result<f64> {
+        let n = self.top.len();
+        // Blocks as a share of their partition's, from its first up to the one with `key`, or without it.
+        let place = |key: &[u8], with: bool| -> Result<f64> {
+            let partition = self.top.find(&self.top_block, key, Trailer::LAST);
+            if partition == n {
+                return Ok(n as f64);
+            }
+            let (block, index) = self.index(cache, partition, Fill::No)?;
+            let i = index.find(&block, key, Trailer::LAST) + usize::from(with);
+            Ok(partition as f64 + i.min(index.len()) as f64 / index.len().max(1) as f64)
+        };
+        let from = after.map_or(Ok(0.0), |key| place(key, false))?;
+        let to = up_to.map_or(Ok(n as f64), |key| place(key, true))?;
+        // The last partition may be a small one, so that the others have a larger part.
+        Ok(((to - from).max(0.0) / (n - 1).max(1) as f64).min(1.0))
+    }
+
     /// A partition's index block.
     fn index(&self, cache: &BlockCache, partition: usize, fill: Fill) -> Result<(Block, Index)> {
         let handle = self.top.handle(&self.top_block, partition, INDEX);

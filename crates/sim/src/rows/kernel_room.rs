@@ -1,7 +1,7 @@
 //! Row 10 on real file systems: small ones in memory, as tmpfs and as ext4, with a file beside the store that takes
 //! the room and gives it back.
 
-use super::room::Filled;
+use super::room::{Filled, INDEXES_FIT};
 use crate::kernel::media::{Mount, image, make_ext4};
 use crate::kernel::scratch;
 use crate::kernel::script::{Script, reopened};
@@ -31,7 +31,8 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     };
     let mounts = [mount("fast")?, mount("capacity")?];
     let [fast, capacity] = [mounts[0].at().join("store"), mounts[1].at().join("store")];
-    let options = Script::new(seed).options(&fast, &capacity, Durability::Os);
+    let mut options = Script::new(seed).options(&fast, &capacity, Durability::Os);
+    options.tiers[0].capacity_bytes = options.tiers[0].capacity_bytes.max(INDEXES_FIT);
     let mut rng = Rng::new(seed ^ 0x400e);
     let sched = Sched::real(seed);
     let db = Db::open(&options).map_err(|error| error.to_string())?;
@@ -40,7 +41,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
         let full = if rng.one_in(2) { &mounts[..] } else { &mounts[..1] };
         let room = (512 << 10) + rng.below(1 << 20);
         let little = || full.iter().try_for_each(|mount| leave(mount.at(), room));
-        let enough = || full.iter().try_for_each(|mount| free(mount.at()));
+        let enough = |_: &mut _| full.iter().try_for_each(|mount| free(mount.at()));
         filled.cycle(little, enough).map_err(|what| format!("cycle {cycle}: {what}"))?;
     }
     let now = filled.now;

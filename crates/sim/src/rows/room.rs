@@ -1,14 +1,18 @@
-//! Row 10: media that fill up. Writers get a typed error, reads go on, nothing acknowledged is lost, and writes are
+//! Row 10: media that fill up, and the store's own bounds that are reached. Writers get a typed error, reads go on, nothing acknowledged is lost, and writes are
 //! back within five seconds of room, without a reopen.
 
 use crate::fixture::{contents, options, world};
 use crate::model::{Contents, Model};
-use cuesta::{Batch, Db, Durability, ErrorKind, Options};
+use cuesta::{Batch, Compression, Db, Durability, ErrorKind, Options};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+const MIB: u64 = 1 << 20;
+/// A fast tier of so many bytes has room for the indexes of as much data as is written here, a page or two for each of
+/// the small tables.
+pub(super) const INDEXES_FIT: u64 = 6 * MIB;
 /// Times the store fills up in one case.
 const CYCLES: u64 = 2;
 /// How long writes may take to come back.
@@ -25,10 +29,64 @@ pub(super) struct Filled<'a> {
 }
 
 pub(super) fn case(seed: u64) -> Result<u64, String> {
+    if seed.is_multiple_of(3) { by_budget(seed) } else { by_medium(seed) }
+}
+
+/// The store's own bound is reached, and deletes make the room.
+fn by_budget(seed: u64) -> Result<u64, String> {
+    let mut rng = Rng::new(seed ^ 0x400f);
+    let sched = Sched::simulated(seed);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let mut options = Options { seed: seed | 1, ..options(seed, Durability::Os) };
+    options.tiers[1].capacity_bytes = 10 * MIB + rng.below(6 * MIB);
+    options.tiers[0].capacity_bytes = 3 * MIB;
+    for tier in &mut options.tiers {
+        tier.compression = Compression::None;
+    }
+    sched.run(|| {
+        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
+        let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
+        for cycle in 0..CYCLES {
+            let mut gone = Vec::new();
+            filled
+                .cycle(
+                    || Ok(()),
+                    |now| {
+                        gone = now.keys().filter(|_| rng.below(4) > 0).cloned().collect();
+                        gone.iter().try_for_each(|key| {
+                            now.remove(key);
+                            db.delete(key)
+                                .map(drop)
+                                .map_err(|error| format!("full, a delete fails: {error}\n{}", db.stats()))
+                        })
+                    },
+                )
+                .map_err(|what| format!("by budget, cycle {cycle}: {what}"))?;
+            for (tier, stats) in db.stats().tiers.iter().enumerate() {
+                // Files count that have no name any more and are open still.
+                let held = disk.used_bytes(tier);
+                if held > stats.capacity_bytes {
+                    return Err(format!("tier {tier} holds {held} of {} bytes", stats.capacity_bytes));
+                }
+            }
+        }
+        let now = filled.now;
+        db.close().map_err(|error| format!("close: {error}"))?;
+        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
+        match contents(&db).map_err(|error| error.to_string())?[""] == now {
+            true => Ok(CYCLES),
+            false => Err("after a reopen the store holds something else".to_owned()),
+        }
+    })
+}
+
+/// The media fill up, and are given room.
+fn by_medium(seed: u64) -> Result<u64, String> {
     let mut rng = Rng::new(seed ^ 0x400d);
     let sched = Sched::simulated(seed);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
-    let options = Options { seed: seed | 1, ..options(seed, Durability::Os) };
+    let mut options = Options { seed: seed | 1, ..options(seed, Durability::Os) };
+    options.tiers[0].capacity_bytes = options.tiers[0].capacity_bytes.max(INDEXES_FIT);
     let now = sched.run(|| {
         let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
         let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
@@ -41,7 +99,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
                 }
                 Ok(())
             };
-            let enough = || {
+            let enough = |_: &mut _| {
                 (0..2).for_each(|tier| disk.set_capacity(tier, u64::MAX));
                 Ok(())
             };
@@ -71,7 +129,7 @@ impl Filled<'_> {
     pub(super) fn cycle(
         &mut self,
         little: impl FnOnce() -> Result<(), String>,
-        enough: impl FnOnce() -> Result<(), String>,
+        enough: impl FnOnce(&mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), String>,
     ) -> Result<(), String> {
         little()?;
         self.fill()?;
@@ -79,13 +137,13 @@ impl Filled<'_> {
         if found[""] != self.now {
             return Err("full, the store holds something else".to_owned());
         }
-        enough()?;
+        enough(&mut self.now)?;
         let begun = self.sched.now();
         loop {
             match self.db.put(b"back", b"again") {
                 Ok(_) => break,
                 Err(error) if self.sched.now() - begun > BACK_WITHIN => {
-                    return Err(format!("there is room, but {error}"));
+                    return Err(format!("there is room, but {error}\n{}", self.db.stats()));
                 }
                 Err(_) => self.sched.sleep(Duration::from_millis(100)),
             }
@@ -102,7 +160,10 @@ impl Filled<'_> {
             if self.at > 100_000 {
                 return Err("the store never fills".to_owned());
             }
-            let (key, value) = (format!("key{:05}", self.at % 2000).into_bytes(), vec![self.at as u8; 5000]);
+            let key = format!("key{:05}", self.at % 20_000).into_bytes();
+            // What compresses would fill the fast tier with indexes before it filled the other with data.
+            let mut rng = Rng::new(self.at);
+            let value: Vec<u8> = (0..625).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
             let mut batch = Batch::new();
             batch.put(&key, &value);
             match self.db.write_with(batch, Durability::Os) {

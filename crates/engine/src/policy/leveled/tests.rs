@@ -1,10 +1,11 @@
+use super::super::placement::KEEP_FREE_SHARE;
 use super::super::{RunView, RunningPlan, TierView};
 use super::*;
 use expect_test::{Expect, expect};
 
 /// Reads a view: a line a level, runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
-/// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier.
+/// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
@@ -13,6 +14,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
         ratio: 10,
         level0_merge: 4,
         base_bytes: 100,
+        reclaim: false,
     };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(rest) = line.strip_prefix("running L") {
@@ -26,11 +28,16 @@ pub(in crate::policy) fn view(text: &str) -> View {
             });
             continue;
         }
+        if line == "reclaim" {
+            view.reclaim = true;
+            continue;
+        }
         if let Some(rest) = line.strip_prefix("tier ") {
             let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();
             view.tiers.push(TierView {
                 capacity: numbers[0],
                 free: numbers[1],
+                keep_free: numbers[0] / KEEP_FREE_SHARE,
                 wanted: numbers.get(2).copied().unwrap_or(0),
             });
             continue;
@@ -69,7 +76,8 @@ fn table(word: &str) -> TableView {
 
 fn check(text: &str, expected: Expect) {
     let view = view(text);
-    let planned = plan(&view).map_or("nothing is due".to_owned(), |plan| plan.to_string());
+    let planned =
+        plan(&view).or_else(|| reclaim(&view)).map_or("nothing is due".to_owned(), |plan| plan.to_string());
     expected.assert_eq(&format!(
         "targets {:?}, base L{}, debt {}\n{planned}\n",
         level_targets(&view),
@@ -291,4 +299,66 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
     }
     let amplification = written as f64 / f64::from(filled);
     assert!((2.0..16.0).contains(&amplification), "{amplification}");
+}
+
+#[test]
+fn writers_that_are_refused_have_everything_merged_down() {
+    let levels = "L0: 3[a..c,10]~100
+           L6: 5[d..f,10]
+           L7: 6[a..z,900]";
+    check(
+        levels,
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 900], base L6, debt 0
+        nothing is due
+    "#]],
+    );
+    check(
+        &format!("reclaim\n{levels}"),
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 900], base L6, debt 0
+        move #3 from L0 to L6
+    "#]],
+    );
+    check(
+        "reclaim\nL6: 5[d..f,10]\nL7: 6[a..z,900]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 900], base L6, debt 0
+        merge L6: #5 L7: #6 into L7 [a..z], tombstones go
+    "#]],
+    );
+    check(
+        "reclaim\nL7: 6[a..z,900]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 900], base L6, debt 0
+        nothing is due
+    "#]],
+    );
+}
+
+#[test]
+fn a_merge_without_room_gives_way_to_a_smaller_one() {
+    let levels = "L6: 3[a..c,60] 4[d..f,60] 5[g..i,20]
+           L7: 6[a..b,60] 7[d..e,70] 8[g..h,30]";
+    check(
+        levels,
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 160], base L6, debt 40
+        merge L6: #3 L7: #6 into L7 [a..c], tombstones go
+    "#]],
+    );
+    check(
+        &format!("{levels}\ntier 1000 free 70"),
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 160], base L6, debt 40
+        merge L6: #5 L7: #8 into L7 [g..i], tombstones go
+    "#]],
+    );
+    check(
+        &format!("{levels}\ntier 1000 free 7"),
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 100, 160], base L6, debt 40
+        merge L6: #3 L7: #6 into L7 [a..c], tombstones go
+    "#]],
+    );
 }

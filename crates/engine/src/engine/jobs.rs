@@ -1,0 +1,434 @@
+//! Jobs: flushes, merges, moves and relocations, as the workers carry them out.
+//!
+//! Each leases room for its worst case, has the executor write, and commits one edit; a merge that finds no room for all
+//! of it goes in steps, each with an edit of its own. A job that fails leaves nothing behind and can be planned anew.
+
+use super::Engine;
+use super::admission::{Paced, Work};
+use super::background::RetiredLog;
+use super::iterate::{RunCursor, Source};
+use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FileId, FileKind};
+use crate::memtable::MemCursor;
+use crate::merge::Merge;
+use crate::options::Options;
+use crate::planted::{self, Bug};
+use crate::policy::{Plan, placement};
+use crate::tier::Lease;
+use crate::version::edit::AddedTable;
+use crate::version::{Edit, Run, TableHandle, TableMeta};
+use cuesta_device::{ALIGNMENT, Cause};
+use std::sync::Arc;
+
+/// Read-ahead of merges, in bytes.
+const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
+/// Reads per table at which all counts are halved.
+const COOL_READS: u64 = 1 << 14;
+/// Of a memtable, what its indexes and filters may take: one part in so many.
+const META_SHARE: u64 = 8;
+/// What an entry takes in a block besides key and value, at most.
+const ENTRY_BYTES: u64 = 20;
+/// Least bytes that a job needs for indexes and filters.
+const META_LEAST: u64 = 32 << 10;
+
+/// Most bytes that a job's outputs take.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    data: u64,
+    /// Indexes and filters.
+    meta: u64,
+}
+
+impl Need {
+    /// Of entries that take so many bytes without compression.
+    fn of_entries(options: &Options, bytes: u64, meta: u64) -> Self {
+        // Blocks' ends and restarts, and the first and the last page of each table.
+        let pages = (bytes / options.table_bytes + 1) * 2 * ALIGNMENT as u64;
+        Self { data: bytes + bytes / 32 + pages, meta: meta + META_LEAST }
+    }
+
+    /// Of shares of tables: nothing is dropped, and nothing compressed. Indexes and filters take as much as now, with a
+    /// quarter more for filters of more bits and tables cut elsewhere.
+    fn of_tables<'a>(options: &Options, tables: impl Iterator<Item = (&'a TableMeta, f64)>) -> Self {
+        let (mut bytes, mut meta_bytes) = (0.0, 0.0);
+        for (meta, share) in tables {
+            bytes += meta.data_bytes.max(meta.raw_bytes + meta.entries * ENTRY_BYTES) as f64 * share;
+            meta_bytes += meta.meta_bytes as f64 * share * 1.25;
+        }
+        Self::of_entries(options, bytes as u64, meta_bytes as u64)
+    }
+}
+
+/// A flush or a merge, as the executor is asked for it.
+#[derive(Clone, Copy)]
+struct RunJob<'a> {
+    need: Need,
+    level: usize,
+    /// Nothing older of its keys lies below.
+    bottom: bool,
+    cause: Cause,
+    paced: &'a Paced<'a>,
+    /// After the first of these keys, up to the second.
+    keys: (Option<&'a [u8]>, Option<&'a [u8]>),
+}
+
+/// Tables to be merged.
+struct MergeJob {
+    /// Runs, newest first.
+    above: Vec<Vec<Arc<TableHandle>>>,
+    /// Of the output level, in key order.
+    below: Vec<Arc<TableHandle>>,
+    from_top: bool,
+    output: usize,
+    /// Nothing older of their keys lies below.
+    bottom: bool,
+}
+
+impl Engine {
+    /// Turns the oldest sealed memtable into a run of level 0.
+    pub(super) fn flush_oldest(&self) -> Result<()> {
+        // The tables of this moment are let go of at once: their room may be needed while this runs.
+        let Some(sealed) = self.current.load().sealed.last().cloned() else { return Ok(()) };
+        let input = &mut MemCursor::new(sealed.memtable.clone());
+        let bytes = sealed.memtable.used_bytes();
+        let paced = self.begin_paced(Work::Flush, bytes, 0);
+        let job = RunJob {
+            need: Need::of_entries(&self.options, bytes, bytes / META_SHARE),
+            level: 0,
+            bottom: false,
+            cause: Cause::Flush,
+            paced: &paced,
+            keys: (None, None),
+        };
+        let added = self.write_run(input, &job)?;
+        let age = self.catalog.lock().take_file_number();
+        let log_start = match planted::has(Bug::LogTrimmedEarly) {
+            true => self.current.load().active_log,
+            false => self.log_after(sealed.first_log),
+        };
+        if planted::has(Bug::LogRetiredBeforeEdit) {
+            self.retire_logs(sealed.first_log, log_start)?;
+        }
+        let edit = Edit {
+            added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
+            log_start: Some(log_start),
+            counters: Some(self.encode_counters()),
+            ..Edit::default()
+        };
+        self.commit_tables(edit, |current| drop(current.sealed.pop()))?;
+        self.operations.flushed();
+        self.retire_logs(sealed.first_log, log_start)
+    }
+
+    /// The first log with entries that are newer than the memtable that began at `first_log`.
+    fn log_after(&self, first_log: u64) -> u64 {
+        let current = self.current.load();
+        let firsts = current.sealed.iter().map(|s| s.first_log).chain([current.active_log]);
+        firsts.filter(|first| *first > first_log).min().unwrap_or(current.active_log)
+    }
+
+    /// Removes logs that hold nothing any more, or keeps one to be filled again.
+    fn retire_logs(&self, from: u64, to: u64) -> Result<()> {
+        if !planted::has(Bug::RetiredLogsHeld) {
+            self.with_lead(|_, lead| {
+                lead.log.forget_before(to);
+                Ok(())
+            })?;
+        }
+        let fast = self.tiers.fast();
+        let listed = fast.directory.list().map_err(|source| Error::io("list the fast tier", source))?;
+        for file in listed {
+            let Some(FileId { kind: FileKind::Log, number }) = FileId::from_name(&file.name) else {
+                continue;
+            };
+            if !(from..to).contains(&number) {
+                continue;
+            }
+            if self.background.keep_retired_log(RetiredLog { number, bytes: file.bytes }) {
+                continue;
+            }
+            fast.remove(FileId::new(FileKind::Log, number))?;
+            self.log_room.release(fast, file.bytes);
+        }
+        Ok(())
+    }
+
+    /// Carries out a plan.
+    pub(super) fn compact(&self, plan: &Plan) -> Result<()> {
+        let current = self.current.load_full();
+        let find = |number: u64| {
+            let found = current.version.tables().find(|table| table.meta.number == number);
+            found
+                .cloned()
+                .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
+        };
+        let edit = match plan {
+            Plan::Move { table, to, .. } => {
+                let meta = find(*table)?.meta.clone();
+                let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
+                Edit { removed: vec![*table], added, ..Edit::default() }
+            }
+            Plan::Relocate { table, level, to, .. } => {
+                return self.relocate(find(*table)?.as_ref(), *level, *to);
+            }
+            Plan::Merge { inputs, output_level, drop_tombstones, .. } => {
+                let chosen = |level: usize, run: &Run| -> Vec<Arc<TableHandle>> {
+                    let numbers = inputs.iter().filter(|(l, _)| *l == level).flat_map(|(_, numbers)| numbers);
+                    let tables = run.tables.iter();
+                    tables.filter(|t| numbers.clone().any(|n| *n == t.meta.number)).cloned().collect()
+                };
+                let levels = current.version.levels.iter().enumerate();
+                let runs =
+                    levels.flat_map(|(level, seen)| seen.runs().map(move |run| (level, chosen(level, run))));
+                let (below, above): (Vec<_>, Vec<_>) =
+                    runs.filter(|(_, run)| !run.is_empty()).partition(|(level, _)| level == output_level);
+                let tables =
+                    |runs: Vec<(usize, Vec<_>)>| runs.into_iter().map(|(_, run)| run).collect::<Vec<_>>();
+                let from_top = inputs.iter().any(|(level, _)| *level == 0);
+                let (above, below) = (tables(above), tables(below).into_iter().flatten().collect());
+                drop(current);
+                return self.merge(MergeJob {
+                    above,
+                    below,
+                    from_top,
+                    output: *output_level,
+                    bottom: *drop_tombstones,
+                });
+            }
+        };
+        self.commit_tables(Edit { counters: Some(self.encode_counters()), ..edit }, |_| {})?;
+        self.operations.merged();
+        Ok(())
+    }
+
+    /// Merges tables into one run: at once if there is room for that, else in steps, a table of the output level each.
+    /// What a step has merged is below and still above, as the same versions, until the last step's edit takes the tables
+    /// above away; so each step is whole by itself, and needs room for little more than the tables above and one below.
+    fn merge(&self, mut job: MergeJob) -> Result<()> {
+        let all: Vec<&TableHandle> = job.above.iter().flatten().chain(&job.below).map(Arc::as_ref).collect();
+        let runs = if job.from_top { job.above.len() } else { 0 };
+        let work = if runs > 0 { Work::MergeTop } else { Work::MergeBelow };
+        let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
+        let whole = RunJob {
+            need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),
+            level: job.output,
+            bottom: job.bottom,
+            cause: Cause::Compaction,
+            paced: &paced,
+            keys: (None, None),
+        };
+        let fits = self.lease_job(whole.need).is_ok();
+        if fits || job.below.len() < 2 {
+            let removed = all.iter().map(|table| table.meta.number).collect();
+            self.merge_step(&job.above, &job.below, removed, &whole)?;
+        } else {
+            let mut after: Option<Vec<u8>> = None;
+            while !job.below.is_empty() {
+                // Let go of, so that its files go with the step.
+                let table = [job.below.remove(0)];
+                let up_to = (!job.below.is_empty()).then(|| table[0].meta.largest.clone());
+                let keys = (after.as_deref(), up_to.as_deref());
+                let mut shares = vec![(&table[0].meta, 1.0)];
+                for above in job.above.iter().flatten() {
+                    shares.push((
+                        &above.meta,
+                        above.table()?.share_at_most(&self.tables.cache, keys.0, keys.1)?,
+                    ));
+                }
+                let need = Need::of_tables(&self.options, shares.into_iter());
+                let done = if up_to.is_none() { &job.above[..] } else { &[] };
+                let removed =
+                    table.iter().chain(done.iter().flatten()).map(|table| table.meta.number).collect();
+                self.merge_step(&job.above, &table, removed, &RunJob { need, keys, ..whole })?;
+                drop(table);
+                self.tables.collect_garbage()?;
+                after = up_to;
+            }
+        }
+        self.operations.merged();
+        Ok(())
+    }
+
+    /// Merges the keys of `job` and commits the outputs in place of the tables that are `removed`.
+    fn merge_step(
+        &self,
+        above: &[Vec<Arc<TableHandle>>],
+        below: &[Arc<TableHandle>],
+        removed: Vec<u64>,
+        job: &RunJob<'_>,
+    ) -> Result<()> {
+        let runs = above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
+        let mut input = Merge::new(runs.map(|run| self.merge_source(run.to_vec())).collect());
+        let metas = self.write_run(&mut input, job)?;
+        if planted::has(Bug::InputsRemovedBeforeEdit) {
+            let tables = above.iter().flatten().chain(below);
+            for (tier, file, _) in tables.flat_map(|table| table.meta.parts()) {
+                self.tiers.get(tier)?.remove(file)?;
+            }
+        }
+        let level = job.level as u32;
+        let added = metas.into_iter().map(|meta| AddedTable { level, age: 0, meta }).collect();
+        let counters = Some(self.encode_counters());
+        self.commit_tables(Edit { removed, added, counters, ..Edit::default() }, |_| {})
+    }
+
+    /// Puts a table's data on another tier.
+    fn relocate(&self, table: &TableHandle, level: usize, to: usize) -> Result<()> {
+        // A copy begins by clearing its name on the target: that must be neither where the data lies nor where a reader
+        // still holds an older copy.
+        if table.meta.data_tier as usize == to || self.tables.lingers(table.meta.number) {
+            return Ok(());
+        }
+        let lease = self.tiers.get(to as u32)?.lease(table.meta.data_bytes)?;
+        let meta = copy_data(&self.tiers, &table.meta, to as u32, &|| self.check_open())?;
+        lease.settle(meta.data_bytes);
+        let (tier, file, _) = table.meta.parts()[0];
+        if planted::has(Bug::CopiedFromRemovedBeforeEdit) {
+            self.tiers.get(tier)?.remove(file)?;
+        }
+        let age = self.age_of(level, meta.number);
+        let added = vec![AddedTable { level: level as u32, age, meta: meta.clone() }];
+        let edit = Edit {
+            removed: vec![meta.number],
+            added,
+            counters: Some(self.encode_counters()),
+            ..Edit::default()
+        };
+        let committed = self.commit(edit, |_| {});
+        if committed.as_ref().is_err_and(is_refusal) {
+            let to = self.tiers.get(to as u32)?;
+            to.remove(file)?;
+            to.uncount(meta.data_bytes);
+        }
+        committed?;
+        self.operations.relocated();
+        self.cool_tables();
+        Ok(())
+    }
+
+    /// Lets old reads count less, once there are many.
+    fn cool_tables(&self) {
+        let current = self.current.load_full();
+        let (tables, reads) =
+            current.version.tables().fold((0, 0), |(n, reads), t| (n + 1, reads + t.reads()));
+        if reads > tables * COOL_READS {
+            current.version.tables().for_each(|table| table.cool());
+        }
+    }
+
+    /// The age of the run that a table is in.
+    fn age_of(&self, level: usize, number: u64) -> u64 {
+        let current = self.current.load();
+        let mut runs = current.version.levels.get(level).into_iter().flat_map(|level| level.runs());
+        runs.find(|run| run.tables.iter().any(|table| table.meta.number == number)).map_or(0, |run| run.age)
+    }
+
+    /// A cursor over tables of a run that leaves the cache alone.
+    fn merge_source(&self, tables: Vec<Arc<TableHandle>>) -> Source {
+        let (cache, tiers) = (self.tables.cache.clone(), self.tiers.clone());
+        let open = move |handle: &TableHandle| {
+            let (number, tier) = (handle.meta.number, handle.meta.data_tier);
+            let data = tiers.open_table_file(tier, FileId::new(FileKind::Data, number))?;
+            let data = tiers.metered(data, tier as usize, Cause::Compaction);
+            Ok(handle.table()?.cursor_over(data, cache.clone(), MERGE_READ_AHEAD_BYTES))
+        };
+        Source::Run(Box::new(RunCursor::new(tables, open)))
+    }
+
+    /// Writes what readers can still see of `input` as tables of `level`.
+    fn write_run(&self, input: &mut dyn crate::key::Cursor, job: &RunJob<'_>) -> Result<Vec<TableMeta>> {
+        let RunJob { need, level, bottom, cause, paced, keys } = *job;
+        let (data_lease, meta_lease) = self.lease_job(need)?;
+        let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
+        self.pace();
+        let boundaries = {
+            let snapshots = self.snapshots.lock();
+            snapshots.boundaries(self.visible())
+        };
+        let dead = self.catalog.lock().dead.clone();
+        let place = |bytes: u64| {
+            let bytes = bytes.min(need.data);
+            // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
+            // is kept for it all the same.
+            let tier = self.view(&[]).map_or(0, |view| placement::of_output(&view, level, bytes));
+            let faster = self.tiers.all[..job_tier as usize].get(tier);
+            let leased = faster.and_then(|faster| faster.lease(bytes).ok());
+            leased.map_or(Placed::on(job_tier), |lease| Placed { tier: tier as u32, lease: Some(lease) })
+        };
+        let options = OutputOptions {
+            store: self.store,
+            tiers: &self.tiers,
+            cause,
+            place: &place,
+            meta_tier,
+            table_bytes: self.options.table_bytes,
+            block_bytes: self.options.block_bytes,
+            take_number: &|| self.catalog.lock().take_file_number(),
+            check: &|done| {
+                paced.progress(done);
+                self.check_open()
+            },
+            keys,
+        };
+        let made = write_tables(input, &mut Retain::new(boundaries, dead, bottom), &options)?;
+        let here = made.iter().filter(|meta| meta.data_tier == job_tier);
+        let data: u64 = here.map(|meta| meta.data_bytes).sum();
+        let meta: u64 = made.iter().map(|meta| meta.meta_bytes).sum();
+        debug_assert!(
+            data <= need.data && meta <= need.meta,
+            "{data} and {meta} bytes written, leased {need:?}"
+        );
+        data_lease.settle(data);
+        meta_lease.settle(meta);
+        Ok(made)
+    }
+
+    /// Room for a whole job, so that it can end once it has begun: for data on the slowest tier that has it, for indexes
+    /// and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make way for them.
+    fn lease_job(&self, need: Need) -> Result<(Lease<'_>, Lease<'_>)> {
+        let tiers = &self.tiers.all;
+        let elsewhere = if self.background.is_refused() { &tiers[1..] } else { &[] };
+        let mut full = None;
+        for meta_tier in tiers[..1].iter().chain(elsewhere.iter().rev()) {
+            for tier in tiers.iter().rev() {
+                match tier.lease(need.data).and_then(|data| Ok((data, meta_tier.lease(need.meta)?))) {
+                    Ok(leases) => {
+                        self.background.want(0);
+                        return Ok(leases);
+                    }
+                    Err(error) => full = full.or(Some(error)),
+                }
+            }
+        }
+        self.background.want(if tiers.len() > 1 { need.meta } else { 0 });
+        Err(full.unwrap_or_else(|| Error::internal("there is no tier")))
+    }
+
+    /// Commits tables that were made; if the edit is refused they are discarded.
+    fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
+        let made: Vec<TableMeta> = edit
+            .added
+            .iter()
+            .filter(|added| !edit.removed.contains(&added.meta.number))
+            .map(|added| added.meta.clone())
+            .collect();
+        let committed = self.commit(edit, change);
+        if committed.as_ref().is_err_and(is_refusal) {
+            for meta in made {
+                for (tier, file, bytes) in meta.parts() {
+                    let tier = self.tiers.get(tier)?;
+                    tier.remove(file)?;
+                    tier.uncount(bytes);
+                }
+            }
+        }
+        committed
+    }
+}
+
+/// Whether a commit's error says that the manifest was not written to. After any other the edit may be on media, tables
+/// and all.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly)
+}
