@@ -85,7 +85,9 @@ struct State {
 /// What decides how fast writers may go.
 #[derive(Debug)]
 pub(crate) struct Pacer {
+    /// For puts; never more than for deletes alone.
     rate: AtomicU64,
+    rate_of_deletes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -114,9 +116,9 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Bytes a second that writers may write; `None` for any.
-    pub(crate) fn rate(&self) -> Option<f64> {
-        let rates = [self.rate_by_flushes(), self.rate_by_level0(), self.rate_by_room()];
+    /// Bytes a second that writers may write; `None` for any. Deletes are not slowed for want of room: they make it.
+    pub(crate) fn rate(&self, puts: bool) -> Option<f64> {
+        let rates = [self.rate_by_flushes(), self.rate_by_level0(), self.rate_by_room().filter(|_| puts)];
         rates.into_iter().flatten().reduce(f64::min).map(|rate| rate.max(RATE_MIN))
     }
 
@@ -164,12 +166,14 @@ impl State {
 
 impl Pacer {
     pub(crate) fn new(sched: &Sched) -> Self {
-        Self { rate: AtomicU64::new(UNLIMITED), state: Mutex::new(sched, State::default()) }
+        let (rate, rate_of_deletes) = (AtomicU64::new(UNLIMITED), AtomicU64::new(UNLIMITED));
+        Self { rate, rate_of_deletes, state: Mutex::new(sched, State::default()) }
     }
 
     /// Bytes a second that writers may write at present; `None` for any.
-    pub(crate) fn rate(&self) -> Option<u64> {
-        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate != UNLIMITED)
+    pub(crate) fn rate(&self, puts: bool) -> Option<u64> {
+        let rate = if puts { &self.rate } else { &self.rate_of_deletes };
+        Some(rate.load(Ordering::Relaxed)).filter(|rate| *rate != UNLIMITED)
     }
 }
 
@@ -223,8 +227,10 @@ impl Engine {
     pub(super) fn pace(&self) {
         let mut state = self.pacer.state.lock();
         state.decided_at = self.sched.now();
-        let rate = self.load(&state).rate().map_or(UNLIMITED, |rate| rate as u64);
-        self.pacer.rate.store(rate, Ordering::Relaxed);
+        let load = self.load(&state);
+        let rate = |puts| load.rate(puts).map_or(UNLIMITED, |rate| rate as u64);
+        self.pacer.rate.store(rate(true), Ordering::Relaxed);
+        self.pacer.rate_of_deletes.store(rate(false), Ordering::Relaxed);
     }
 
     fn load(&self, state: &State) -> Load {
@@ -280,7 +286,7 @@ impl Engine {
             self.background.wait_while(self, &[Awaited::Merge], level0_is_full)?;
         }
         if self.pacer.rate.load(Ordering::Relaxed) != UNLIMITED {
-            self.slow_down(bytes);
+            self.slow_down(bytes, puts);
             if self.room(puts) < bytes as u64 {
                 self.background.wait_for_room(self, bytes as u64, puts)?;
             }
@@ -323,7 +329,7 @@ impl Engine {
         Error::new(ErrorKind::Full, message)
     }
 
-    fn slow_down(&self, bytes: usize) {
+    fn slow_down(&self, bytes: usize, puts: bool) {
         let now = self.sched.now();
         let mut state = self.pacer.state.lock();
         if now.saturating_sub(state.decided_at) >= DECISION {
@@ -331,7 +337,7 @@ impl Engine {
             self.pace();
             state = self.pacer.state.lock();
         }
-        let Some(rate) = self.pacer.rate() else { return };
+        let Some(rate) = self.pacer.rate(puts) else { return };
         let pays = Duration::from_secs_f64(bytes as f64 / rate as f64);
         state.paid_at = (state.paid_at.max(now) + pays).min(now + DELAY_MAX);
         let ahead = state.paid_at - now;
@@ -363,15 +369,15 @@ mod tests {
 
     #[test]
     fn nobody_is_slowed_before_there_is_a_need() {
-        assert_eq!(LOAD.rate(), None);
-        assert_eq!(Load { runs: 12.0, ..LOAD }.rate(), None);
+        assert_eq!(LOAD.rate(true), None);
+        assert_eq!(Load { runs: 12.0, ..LOAD }.rate(true), None);
         // Without anything known of flushes' speed there is nothing to slow to.
-        assert_eq!(Load { unflushed: 90.0 * MIB, flush_rate: None, ..LOAD }.rate(), None);
+        assert_eq!(Load { unflushed: 90.0 * MIB, flush_rate: None, ..LOAD }.rate(true), None);
     }
 
     #[test]
     fn flushes_slow_writers_the_more_the_less_memory_is_left() {
-        let rate = |unflushed: f64| Load { unflushed: unflushed * MIB, ..LOAD }.rate().unwrap() / MIB;
+        let rate = |unflushed: f64| Load { unflushed: unflushed * MIB, ..LOAD }.rate(true).unwrap() / MIB;
         assert_eq!(rate(72.0), 112.5);
         assert_eq!(rate(96.0), 25.0);
         assert_eq!(rate(200.0), 25.0);
@@ -379,7 +385,7 @@ mod tests {
 
     #[test]
     fn the_room_of_level_0_is_spread_over_the_time_until_it_is_merged() {
-        let rate = |runs: f64, leaving: f64| Load { runs, leaving, ..LOAD }.rate().unwrap() / MIB;
+        let rate = |runs: f64, leaving: f64| Load { runs, leaving, ..LOAD }.rate(true).unwrap() / MIB;
         // 10 runs in 10 seconds; of them, 2 are too many for the next merge if this one leaves 2 behind.
         assert_eq!(rate(14.0, 0.0), 32.0);
         assert_eq!(rate(14.0, 12.0), 32.0);
@@ -392,9 +398,10 @@ mod tests {
 
     #[test]
     fn writers_slow_down_with_the_room_that_is_left() {
-        let rate = |room: f64| Load { room: room * MIB, ..LOAD }.rate().unwrap() / MIB;
+        let rate = |room: f64| Load { room: room * MIB, ..LOAD }.rate(true).unwrap() / MIB;
         assert_eq!((rate(64.0), rate(32.0)), (50.0, 25.0));
         assert_eq!(rate(0.0) * MIB, RATE_MIN);
+        assert_eq!(Load { room: 0.0, ..LOAD }.rate(false), None);
     }
 
     #[test]
