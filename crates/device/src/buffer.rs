@@ -1,11 +1,9 @@
-//! Memory whose address and length suit direct I/O. The alignment is in the type, so that no caller can forget it.
+//! Memory whose address and length suit direct I/O. The alignment is in the type, so that no caller can forget it. Where it
+//! comes from, and why not from the heap, is in `pages`.
 
-#![expect(
-    unsafe_code,
-    reason = "the standard library has no safe way to ask for an alignment of a byte buffer"
-)]
+#![expect(unsafe_code, reason = "pages are taken from the system and given back, which no safe type does")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::pages;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -39,25 +37,14 @@ impl AlignedBuf {
     /// At least `bytes` zeros, rounded up to [`ALIGNMENT`]; one unit when `bytes` is 0.
     pub fn zeroed(bytes: usize) -> Self {
         let len = bytes.max(1).next_multiple_of(ALIGNMENT);
-        let layout = Self::layout(len);
-        // SAFETY: the layout's size is at least ALIGNMENT, so it is not zero.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let Some(pointer) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        Self { pointer, len }
-    }
-
-    fn layout(len: usize) -> Layout {
-        let Ok(layout) = Layout::from_size_align(len, ALIGNMENT) else {
-            panic!("a buffer of {len} bytes is larger than the address space")
-        };
-        layout
+        Self { pointer: pages::take(len), len }
     }
 }
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: `pointer` came from `alloc_zeroed` with this very layout and is dropped once.
-        unsafe { dealloc(self.pointer.as_ptr(), Self::layout(self.len)) }
+        // SAFETY: `pointer` came from `take` with this very length and is given back once.
+        unsafe { pages::give_back(self.pointer, self.len) }
     }
 }
 

@@ -11,6 +11,7 @@ mod file;
 mod meter;
 mod name;
 mod paced;
+mod pages;
 mod readers;
 pub mod sim;
 mod ticket;

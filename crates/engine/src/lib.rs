@@ -43,6 +43,7 @@ mod interleavings;
 pub mod internals;
 mod key;
 mod log;
+mod memory;
 mod memtable;
 mod merge;
 mod options;

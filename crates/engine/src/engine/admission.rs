@@ -21,6 +21,8 @@
 use super::background::Awaited;
 use super::{Engine, SEALED_MAX};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{Charge, Holder};
+use crate::table::LARGE_BYTES;
 use crate::tier::Tier;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -268,11 +270,13 @@ impl Engine {
         }
     }
 
-    /// Lets a batch of so many bytes in: at once, after a while, or when the background has made room for it.
+    /// Lets a batch of so many bytes in: at once, after a while, or when the background has made room for it. A large one
+    /// holds memory until it is written.
     ///
     /// # Errors
     /// As [`super::background::Background::wait_while`].
-    pub(super) fn admit(&self, bytes: usize, puts: bool) -> Result<()> {
+    pub(super) fn admit(&self, bytes: usize, puts: bool) -> Result<Option<Charge>> {
+        let held = if bytes >= LARGE_BYTES { Some(self.admit_large(bytes as u64)?) } else { None };
         let memory_is_full = || {
             let current = self.current.load();
             current.sealed.len() >= SEALED_MAX && current.active.used_bytes() >= self.options.memtable_bytes()
@@ -291,7 +295,27 @@ impl Engine {
                 self.background.wait_for_room(self, bytes as u64, puts)?;
             }
         }
-        Ok(())
+        Ok(held)
+    }
+
+    /// Memory for a large batch: its copy in the group, and in the memtable. Waits while others have too much of it.
+    fn admit_large(&self, bytes: u64) -> Result<Charge> {
+        let memory = self.tables.cache.memory();
+        let mut held = None;
+        let must_wait = |held: &mut Option<Charge>| {
+            let current = self.current.load();
+            let sealed: u64 = current.sealed.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
+            let unflushed = sealed + current.active.used_bytes();
+            let most = memory.for_writes().saturating_sub(unflushed);
+            // With nothing to be flushed, what is in the active memtable makes room for nobody.
+            if sealed == 0 || 2 * bytes <= most {
+                *held = memory.try_charge(Holder::Writes, 2 * bytes, most);
+            }
+            held.is_none()
+        };
+        self.background.wait_while(self, &[Awaited::Flush], || must_wait(&mut held))?;
+        self.tables.cache.fit();
+        held.ok_or_else(|| Error::internal("a batch was let in without memory"))
     }
 
     /// Bytes that writers may still take on the tiers, what is in memory and not flushed yet taken off; `puts` leave a

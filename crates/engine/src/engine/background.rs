@@ -142,7 +142,7 @@ impl Background {
         &self,
         engine: &Engine,
         awaited: &[Awaited],
-        condition: impl Fn() -> bool,
+        mut condition: impl FnMut() -> bool,
     ) -> Result<()> {
         let began = engine.sched.now();
         let mut state = self.state.lock();

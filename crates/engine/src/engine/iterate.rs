@@ -11,10 +11,11 @@
 use super::{Current, Engine};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
+use crate::memory::{Charge, Holder};
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
-use crate::table::{Fill, ReadAhead, TableCursor};
+use crate::table::{Fill, LARGE_BYTES, ReadAhead, TableCursor};
 use crate::version::{Run, TableHandle};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -253,6 +254,8 @@ pub(crate) struct Walk {
     key: Vec<u8>,
     value: Vec<u8>,
     valid: bool,
+    /// The value's buffer, if it is large.
+    held: Option<Charge>,
     /// Where the merge stands relative to the walk's entry.
     merge_is: Side,
     failed: Option<Error>,
@@ -282,6 +285,7 @@ impl Walk {
             key: Vec::new(),
             value: Vec::new(),
             valid: false,
+            held: None,
             merge_is: Side::Nowhere,
             failed: None,
         }
@@ -391,6 +395,13 @@ impl Walk {
         if moved.is_err() && planted::has(Bug::ScanHidesErrors) {
             self.valid = false;
             return Ok(());
+        }
+        let bytes = self.value.capacity();
+        if bytes < LARGE_BYTES {
+            self.held = None;
+        } else if self.held.as_ref().is_none_or(|held| held.bytes() != bytes as u64) {
+            let memory = self.hold.engine.tables.cache.memory();
+            self.held = Some(memory.charge(Holder::Reads, bytes as u64));
         }
         if let Err(error) = &moved {
             self.valid = false;

@@ -21,7 +21,9 @@ use crate::version::{Edit, Run, TableHandle, TableMeta};
 use cuesta_device::{ALIGNMENT, Cause};
 use std::sync::Arc;
 
-/// Read-ahead of merges, in bytes.
+/// A merge reads one part in so many of the memory number ahead, over all its runs.
+const MERGE_MEMORY_SHARE: u64 = 32;
+/// Read-ahead of merges, in bytes of a run, at most.
 const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
 /// Reads per table at which all counts are halved.
 const COOL_READS: u64 = 1 << 14;
@@ -259,7 +261,9 @@ impl Engine {
         job: &RunJob<'_>,
     ) -> Result<()> {
         let runs = above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
-        let mut input = Merge::new(runs.map(|run| self.merge_source(run.to_vec())).collect());
+        let share = self.options.memory_bytes / MERGE_MEMORY_SHARE / (above.len() as u64 + 1);
+        let read_ahead = (share as usize).min(MERGE_READ_AHEAD_BYTES);
+        let mut input = Merge::new(runs.map(|run| self.merge_source(run.to_vec(), read_ahead)).collect());
         let metas = self.write_run(&mut input, job)?;
         if planted::has(Bug::InputsRemovedBeforeEdit) {
             let tables = above.iter().flatten().chain(below);
@@ -325,13 +329,13 @@ impl Engine {
     }
 
     /// A cursor over tables of a run that leaves the cache alone.
-    fn merge_source(&self, tables: Vec<Arc<TableHandle>>) -> Source {
+    fn merge_source(&self, tables: Vec<Arc<TableHandle>>, read_ahead: usize) -> Source {
         let (cache, tiers) = (self.tables.cache.clone(), self.tiers.clone());
         let open = move |handle: &TableHandle| {
             let (number, tier) = (handle.meta.number, handle.meta.data_tier);
             let data = tiers.open_table_file(tier, FileId::new(FileKind::Data, number))?;
             let data = tiers.metered(data, tier as usize, Cause::Compaction);
-            Ok(handle.table()?.cursor_over(data, cache.clone(), MERGE_READ_AHEAD_BYTES))
+            Ok(handle.table()?.cursor_over(data, cache.clone(), read_ahead))
         };
         Source::Run(Box::new(RunCursor::new(tables, open)))
     }

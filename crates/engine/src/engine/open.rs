@@ -34,6 +34,7 @@ use crate::format::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
 use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
+use crate::memory::Memory;
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
@@ -285,8 +286,7 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     let store = superblocks[0].store;
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
     let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
-    let cache_bytes = options.memory_bytes.saturating_sub(memtables).max(1 << 20);
-    let cache = Arc::new(BlockCache::new(cache_bytes, seed));
+    let cache = Arc::new(BlockCache::within(Memory::new(options.memory_bytes, memtables), seed));
     let tables = Tables::new(&world.sched, store, tiers.clone(), cache);
     let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
     let mut catalog = Catalog::default();

@@ -6,6 +6,7 @@
 use super::Engine;
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};
+use crate::memory::Holder;
 use cuesta_device::{Cause, Counters};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::fmt;
@@ -145,6 +146,16 @@ pub struct MemoryStats {
     pub memtable_bytes: u64,
     /// Cached blocks.
     pub cache_bytes: u64,
+    /// What the cache may have at present: what the others leave.
+    pub cache_limit_bytes: u64,
+    /// Indexes of open tables.
+    pub table_bytes: u64,
+    /// Cursors, read-ahead of scans and merges, large blocks on their way.
+    pub read_bytes: u64,
+    /// Large batches on their way.
+    pub write_bytes: u64,
+    /// Keyspaces.
+    pub keyspace_bytes: u64,
 }
 
 /// The block cache, in numbers, since open.
@@ -241,10 +252,16 @@ impl Engine {
             stats
         };
         let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
+        let held = self.tables.cache.memory();
         let memory = MemoryStats {
             limit_bytes: self.options.memory_bytes,
             memtable_bytes: memtables.map(|memtable| memtable.bytes()).sum(),
             cache_bytes: self.tables.cache.bytes(),
+            cache_limit_bytes: held.for_cache(),
+            table_bytes: held.held(Holder::Tables),
+            read_bytes: held.held(Holder::Reads),
+            write_bytes: held.held(Holder::Writes),
+            keyspace_bytes: held.held(Holder::Keyspaces),
         };
         let state = match (self.failure.get(), self.background.out_of_room()) {
             (Some(cause), _) => StoreState::ReadOnly(cause.to_string()),
@@ -345,8 +362,18 @@ impl fmt::Display for Stats {
             }
         }
         let m = &self.memory;
-        let (limit, memtables, cache) = (Size(m.limit_bytes), Size(m.memtable_bytes), Size(m.cache_bytes));
-        writeln!(f, "memory     of {limit}: memtables {memtables}, cache {cache}")?;
+        writeln!(
+            f,
+            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}",
+            Size(m.limit_bytes),
+            Size(m.memtable_bytes),
+            Size(m.cache_bytes),
+            Size(m.cache_limit_bytes),
+            Size(m.table_bytes),
+            Size(m.read_bytes),
+            Size(m.write_bytes),
+            Size(m.keyspace_bytes)
+        )?;
         let lookups = (self.cache.hits + self.cache.misses).max(1);
         let share = self.cache.hits as f64 * 100.0 / lookups as f64;
         writeln!(f, "cache      {} hits, {} misses ({share:.1} %)", self.cache.hits, self.cache.misses)?;

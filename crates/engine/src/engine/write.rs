@@ -120,7 +120,7 @@ impl Engine {
         if batch.entries == 0 {
             return Ok(self.visible());
         }
-        self.admit(batch.payload.len(), batch.puts)?;
+        let held = self.admit(batch.payload.len(), batch.puts)?;
         let mut queue = self.queue.state.lock();
         while !queue.group.members.is_empty()
             && queue.group.records.len() + batch.payload.len() > GROUP_BYTES_MAX
@@ -140,7 +140,13 @@ impl Engine {
         while queue.done < number {
             queue = self.lead_or_wait(queue);
         }
-        queue.outcome(number)?;
+        let outcome = queue.outcome(number);
+        drop(queue);
+        if held.is_some() {
+            drop(held);
+            self.background.wake();
+        }
+        outcome?;
         Ok(Seq(first.0 + u64::from(batch.entries) - 1))
     }
 

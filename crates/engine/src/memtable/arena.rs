@@ -3,8 +3,8 @@
 //! The [`Arena`] owns the chunks and is shared; the [`Bump`] is the writer's position in the last one. Only adding a
 //! chunk takes the arena's lock, which readers never do.
 
+use cuesta_device::AlignedBuf;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
@@ -16,16 +16,10 @@ const CHUNK_BYTES: usize = 1 << 10;
 /// Every piece begins at a multiple of this.
 const ALIGNMENT: usize = 8;
 
-#[derive(Debug)]
-struct Chunk {
-    pointer: *mut u8,
-    layout: Layout,
-}
-
 /// The chunks of one memtable.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
-    chunks: Mutex<Vec<Chunk>>,
+    chunks: Mutex<Vec<AlignedBuf>>,
     bytes: AtomicU64,
 }
 
@@ -49,27 +43,12 @@ impl Arena {
     }
 
     fn add_chunk(&self, bytes: usize) -> *mut u8 {
-        let Ok(layout) = Layout::from_size_align(bytes, ALIGNMENT) else {
-            panic!("an entry of {bytes} bytes is larger than the address space")
-        };
-        // SAFETY: a chunk is never of size zero: `take` asks for a node at least.
-        let pointer = unsafe { alloc(layout) };
-        if pointer.is_null() {
-            handle_alloc_error(layout);
-        }
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).push(Chunk { pointer, layout });
+        // Whole pages: what is beyond the bytes stays untouched, and without memory.
+        let mut chunk = AlignedBuf::zeroed(bytes);
+        let pointer = chunk.as_mut_ptr();
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).push(chunk);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         pointer
-    }
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        let chunks = self.chunks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for chunk in chunks.drain(..) {
-            // SAFETY: each chunk came from `alloc` with this layout and is freed once, with the last owner.
-            unsafe { dealloc(chunk.pointer, chunk.layout) }
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! A hit is one shard's read lock, which no writer of the store takes, and one reference count.
 
+use crate::memory::Memory;
 use cuesta_device::AlignedBuf;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -18,8 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a frame.
 pub(crate) const FRAME_BYTES: usize = 4096;
+/// A block of so many bytes has pages of its own.
+pub(crate) const LARGE_BYTES: usize = 64 << 10;
 /// Charged for each cached block besides its bytes: entry, reference counts, queues.
 const OVERHEAD_BYTES: u64 = 160;
+/// A change of what it may have that is less than one part in so many of it waits.
+const FIT_SHARE: u64 = 64;
 /// Frames that wait to be used again, at most.
 const POOL_MAX: usize = 1024;
 const SHARDS: usize = 16;
@@ -44,7 +49,10 @@ struct BlockBytes {
 enum Bytes {
     /// `None` only while being dropped.
     Frame(Option<AlignedBuf>, Arc<FramePool>),
+    /// On the heap, which wastes less on sizes between pages.
     Heap(Box<[u8]>),
+    /// Pages of its own.
+    Large(AlignedBuf),
 }
 
 impl Deref for Block {
@@ -54,6 +62,7 @@ impl Deref for Block {
             Bytes::Frame(Some(frame), _) => &frame[..self.inner.len],
             Bytes::Frame(None, _) => &[],
             Bytes::Heap(bytes) => bytes,
+            Bytes::Large(bytes) => &bytes[..self.inner.len],
         }
     }
 }
@@ -153,6 +162,9 @@ pub(crate) enum Fill {
 pub(crate) struct BlockCache {
     blocks: Cache<BlockKey, Block, Weight, Seeded>,
     pool: Arc<FramePool>,
+    memory: Arc<Memory>,
+    /// What it was last told that it may have.
+    capacity: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -166,6 +178,12 @@ impl fmt::Debug for BlockCache {
 impl BlockCache {
     /// A cache of at most `bytes`.
     pub(crate) fn new(bytes: u64, seed: u64) -> Self {
+        Self::within(Memory::new(bytes, 0), seed)
+    }
+
+    /// A cache of what others leave of `memory`.
+    pub(crate) fn within(memory: Arc<Memory>, seed: u64) -> Self {
+        let bytes = memory.for_cache();
         let items = (bytes / FRAME_BYTES as u64).max(64) as usize;
         let options = OptionsBuilder::new()
             .estimated_items_capacity(items)
@@ -174,7 +192,22 @@ impl BlockCache {
             .build()
             .unwrap_or_else(|error| panic!("both capacities are given: {error}"));
         let blocks = Cache::with_options(options, Weight, Seeded(seed), DefaultLifecycle::default());
-        Self { blocks, pool: Arc::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { blocks, pool: Arc::default(), memory, capacity: AtomicU64::new(bytes), hits, misses }
+    }
+
+    /// The number that it has a part of.
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Gives up what others hold by now, or takes what they have let go of.
+    pub(crate) fn fit(&self) {
+        let (has, may) = (self.capacity.load(Ordering::Relaxed), self.memory.for_cache());
+        if has.abs_diff(may) > has / FIT_SHARE {
+            self.capacity.store(may, Ordering::Relaxed);
+            self.blocks.set_capacity(may);
+        }
     }
 
     pub(crate) fn get(&self, key: BlockKey) -> Option<Block> {
@@ -190,6 +223,7 @@ impl BlockCache {
     }
 
     pub(crate) fn insert(&self, key: BlockKey, block: Block) {
+        self.fit();
         self.blocks.insert(key, block);
     }
 
@@ -204,6 +238,10 @@ impl BlockCache {
             let mut frame = free.unwrap_or_else(|| AlignedBuf::zeroed(FRAME_BYTES));
             fill(&mut frame[..len])?;
             Bytes::Frame(Some(frame), self.pool.clone())
+        } else if len >= LARGE_BYTES {
+            let mut bytes = AlignedBuf::zeroed(len);
+            fill(&mut bytes[..len])?;
+            Bytes::Large(bytes)
         } else {
             let mut bytes = vec![0; len].into_boxed_slice();
             fill(&mut bytes)?;

@@ -8,18 +8,22 @@
 //! a block touch nothing but the block.
 
 use super::block::BlockCursor;
-use super::cache::{Block, BlockCache, Fill};
+use super::cache::{Block, BlockCache, Fill, LARGE_BYTES};
 use super::index::{BlockHandle, Index};
 use super::{Part, Role, Table};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::format::file::HEADER_BYTES;
 use crate::key::{Cursor, Entry, Target, Trailer};
+use crate::memory::{Charge, Holder};
 use cuesta_device::{ALIGNMENT, AlignedBuf, ReadRequest, Ticket};
 use std::sync::Arc;
 
 /// The first read ahead of a walk of unknown length, in bytes.
 const READ_AHEAD_FIRST: usize = 16 << 10;
+
+/// Charged for a cursor besides what it reads ahead: two blocks.
+const CURSOR_BYTES: u64 = 10 << 10;
 
 /// How far a cursor reads ahead of itself.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +42,7 @@ pub(crate) struct ReadAhead {
 struct Ahead {
     start: u64,
     bytes: AlignedBuf,
+    _held: Charge,
 }
 
 /// The block that a cursor is on its way to.
@@ -45,7 +50,7 @@ struct Ahead {
 enum Coming {
     Cached(Block),
     /// A stretch that it is in, and where that starts.
-    Read(u64, Ticket),
+    Read(u64, Ticket, Charge),
     /// It was read ahead.
     Ahead,
 }
@@ -69,6 +74,10 @@ pub(crate) struct TableCursor {
     ahead_bytes: usize,
     /// The block before this one.
     last: BlockHandle,
+    /// The data block and the index block that it is in, which the cache may have let go of.
+    _held: Charge,
+    /// The data block, if it is large.
+    large: Option<Charge>,
 }
 
 impl TableCursor {
@@ -79,7 +88,10 @@ impl TableCursor {
         fill: Fill,
         read_ahead: ReadAhead,
     ) -> Self {
+        let held = cache.memory().charge(Holder::Reads, CURSOR_BYTES);
         Self {
+            _held: held,
+            large: None,
             table,
             data,
             cache,
@@ -189,7 +201,13 @@ impl TableCursor {
             // The target is somewhere in its block: half of that counts.
             false => self.read_ahead.expected_bytes.saturating_sub(handle.bytes as usize / 2),
         };
-        self.ahead_bytes = wanted.min(self.read_ahead.max_bytes);
+        // What was read ahead before is used up, and goes.
+        self.ahead = None;
+        let memory = self.cache.memory().clone();
+        let wanted = wanted.min(self.read_ahead.max_bytes);
+        // Merges have their share.
+        let may = self.fill == Fill::No || memory.has_room_to_read_ahead(wanted as u64);
+        self.ahead_bytes = if may { wanted } else { 0 };
         let ahead = self.ahead_bytes as u64;
         let (low, high) = self.wanted_range(first, limit);
         let (start, end) = match forward {
@@ -199,7 +217,8 @@ impl TableCursor {
         let start = start - start % ALIGNMENT as u64;
         let len = (end - start).next_multiple_of(ALIGNMENT as u64) as usize;
         let request = ReadRequest { buffer: AlignedBuf::zeroed(len), offset: start };
-        self.coming = Some(Coming::Read(start, self.data.device.submit(request)));
+        let held = memory.charge(Holder::Reads, len as u64);
+        self.coming = Some(Coming::Read(start, self.data.device.submit(request), held));
         Ok(())
     }
 
@@ -226,13 +245,19 @@ impl TableCursor {
         let (Some(coming), Some(handle)) = (self.coming.take(), self.handle()) else { return Ok(()) };
         let block = match coming {
             Coming::Cached(block) => block,
-            Coming::Read(start, ticket) => {
+            Coming::Read(start, ticket, held) => {
                 let bytes = ticket.wait().map_err(|source| self.data.read_failed(handle.offset, source))?;
-                self.ahead = Some(Ahead { start, bytes });
+                self.ahead = Some(Ahead { start, bytes, _held: held });
                 self.unpack(handle)?
             }
             Coming::Ahead => self.unpack(handle)?,
         };
+        let is_large = block.len() >= LARGE_BYTES;
+        if is_large {
+            // Its stored form is used up, and as large.
+            self.ahead = None;
+        }
+        self.large = is_large.then(|| self.cache.memory().charge(Holder::Reads, block.len() as u64));
         let seated = match self.block.take() {
             Some(mut cursor) => cursor.reset(block).map(|()| cursor),
             None => BlockCursor::new(block),

@@ -21,7 +21,8 @@ mod writer;
 
 pub use compression::Compression;
 
-pub(crate) use cache::{BlockCache, BlockSlice, Fill};
+use crate::memory::{Charge, Holder, Memory};
+pub(crate) use cache::{BlockCache, BlockSlice, Fill, LARGE_BYTES};
 pub(crate) use cursor::{ReadAhead, TableCursor};
 pub(crate) use properties::Properties;
 pub(crate) use verify::{describe_meta, verify, walk};
@@ -44,6 +45,8 @@ use stored::{FOOTER_BYTES, Footer, decode_stored};
 const FILTER: usize = 0;
 const INDEX: usize = 1;
 const TOP_HANDLES: usize = 2;
+/// What an open table holds besides its parts: devices, counts, the heap's own.
+const TABLE_BYTES: usize = 512;
 
 /// What kind of block is read, and so how it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,8 @@ pub(crate) struct Table {
     properties: Properties,
     /// Reads of the data part.
     reads: Arc<AtomicU64>,
+    /// Its top index and properties.
+    held: Option<Charge>,
 }
 
 /// What a lookup takes.
@@ -161,12 +166,19 @@ impl Table {
         let top = Index::parse(&top_block, TOP_HANDLES).and_then(|top| top.check(&top_block).map(|()| top));
         let top = top.map_err(|malformed| meta.corrupt(footer.top.offset, malformed))?;
         let data = Part::new(store, FileId::new(FileKind::Data, number), data);
-        Ok(Self { number, data, meta, top_block, top, properties, reads: Arc::default() })
+        Ok(Self { number, data, meta, top_block, top, properties, reads: Arc::default(), held: None })
     }
 
     /// Reads of the data part are counted here from now on.
     pub(crate) fn count_reads_in(&mut self, reads: Arc<AtomicU64>) {
         self.reads = reads;
+    }
+
+    /// Counts what it holds while it is open.
+    pub(crate) fn charge_to(&mut self, memory: &Arc<Memory>) {
+        let keys = self.properties.smallest_key.len() + self.properties.largest_key.len();
+        let bytes = size_of::<Self>() + TABLE_BYTES + self.top_block.len() + keys;
+        self.held = Some(memory.charge(Holder::Tables, bytes as u64));
     }
 
     pub(crate) fn properties(&self) -> &Properties {
@@ -291,6 +303,12 @@ impl Table {
         }
         if role == Role::Data {
             self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        // The stored form and the block, while both are here.
+        let is_large = u64::from(handle.bytes) >= LARGE_BYTES as u64;
+        let _held = is_large.then(|| cache.memory().charge(Holder::Reads, 2 * u64::from(handle.bytes)));
+        if is_large {
+            cache.fit();
         }
         let (bytes, from) = part.read(handle.offset, handle.end())?;
         let block = part.unpack(&bytes[from..from + handle.bytes as usize], handle, role, cache)?;

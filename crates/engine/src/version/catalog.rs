@@ -5,6 +5,7 @@ use super::edit::{AddedTable, Edit};
 use super::{TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
+use crate::memory::Holder;
 use cuesta_sched::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,6 +19,11 @@ pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
     dropped: AtomicBool,
+}
+
+/// Memory that a keyspace takes: its name twice, its state, its place in the map.
+fn keyspace_bytes(name: &str) -> u64 {
+    2 * name.len() as u64 + 256
 }
 
 impl KeyspaceState {
@@ -44,6 +50,8 @@ pub(crate) struct Catalog {
     pub(crate) last_seq: Seq,
     pub(crate) next_keyspace: u32,
     pub(crate) keyspaces: BTreeMap<String, Arc<KeyspaceState>>,
+    /// Memory that they take.
+    keyspace_bytes: u64,
     /// Ids of dropped keyspaces whose entries may still lie in tables.
     pub(crate) dead: BTreeSet<u32>,
     pub(crate) counters: Vec<u8>,
@@ -75,6 +83,7 @@ impl Default for Catalog {
             last_seq: Seq(0),
             next_keyspace: 1,
             keyspaces: BTreeMap::new(),
+            keyspace_bytes: 0,
             dead: BTreeSet::new(),
             counters: Vec::new(),
         }
@@ -114,11 +123,14 @@ impl Catalog {
                 state.dropped.store(true, Ordering::Release);
                 let name = state.name.clone();
                 self.keyspaces.remove(&name);
+                self.keyspace_bytes -= keyspace_bytes(&name);
             }
         }
         for (id, name) in &edit.created {
             self.keyspaces.insert(name.clone(), KeyspaceState::new(KeyspaceId(*id), name));
+            self.keyspace_bytes += keyspace_bytes(name);
         }
+        tables.cache.memory().set(Holder::Keyspaces, self.keyspace_bytes);
         self.next_keyspace = edit.next_keyspace.unwrap_or(0).max(self.next_keyspace);
         self.log_start = edit.log_start.unwrap_or(0).max(self.log_start);
         self.next_file = edit.next_file.unwrap_or(0).max(self.next_file);

@@ -116,6 +116,7 @@ impl TableHandle {
         let mut table = self.open(Cause::UserRead, Cause::Index)?;
         self.check(&table)?;
         table.count_reads_in(self.reads.clone());
+        table.charge_to(self.tables.cache.memory());
         // Two readers may have opened it at once; one of the two stays.
         Ok(self.opened.get_or_init(|| Arc::new(table)))
     }

@@ -1,0 +1,202 @@
+//! How much memory a store takes beyond the number it was given:
+//! `cargo run --release -p cuesta --example memory -- DIR [MEBIBYTES] [CASE]`.
+//!
+//! Each case runs in a process of its own, with a memory number of so many mebibytes (128) and about six times as many bytes
+//! of data; the anonymous resident memory is looked at fifty times a second, from before the store is opened until after
+//! the work. Told is how much it grew at most. Without a case all of them are run.
+
+#![allow(clippy::disallowed_methods, reason = "it measures")]
+#![allow(clippy::print_stdout, reason = "a command's output")]
+
+use cuesta::{Db, Durability, Options, Range, TierOptions};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+const MIB: u64 = 1 << 20;
+const CASES: [&str; 6] = ["uniform", "zipfian", "large-values", "keyspaces", "iterators", "largest-values"];
+const THREADS: u64 = 2;
+/// Work of a case.
+const OPERATIONS: u64 = 300_000;
+
+/// Anonymous resident bytes of this process.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 11
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// About Zipf's law: each power of two of ranks is as likely.
+    fn skewed(&mut self, n: u64) -> u64 {
+        let top = n.ilog2().max(1);
+        let bits = self.below(u64::from(top) + 1);
+        self.below(1 << bits).min(n - 1)
+    }
+
+    fn value(&mut self, bytes: u64) -> Vec<u8> {
+        (0..bytes / 8).flat_map(|_| self.next().to_le_bytes()).collect()
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("user{:019}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn load(db: &Db, keys: u64, value_bytes: u64) -> Result<(), Failure> {
+    let mut random = Random(7);
+    (0..keys).try_for_each(|number| db.put(key(number), random.value(value_bytes)).map(drop))?;
+    db.flush()?;
+    Ok(db.wait_for_background()?)
+}
+
+/// Reads, one write in ten.
+fn read(db: &Db, keys: u64, value_bytes: u64, skewed: bool, operations: u64) -> Result<(), Failure> {
+    std::thread::scope(|scope| {
+        let one = |thread: u64| {
+            move || -> Result<(), Failure> {
+                let mut random = Random(thread + 99);
+                for i in 0..operations / THREADS {
+                    let number = if skewed { random.skewed(keys) } else { random.below(keys) };
+                    match i % 10 {
+                        0 => {
+                            db.put(key(number), random.value(value_bytes))?;
+                        }
+                        _ => drop(db.get(key(number))?),
+                    }
+                }
+                Ok(())
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(one(thread))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+    })
+}
+
+fn run(case: &str, db: &Db, memory: u64) -> Result<(), Failure> {
+    let data = 6 * memory;
+    match case {
+        "uniform" | "zipfian" => {
+            load(db, data / 1024, 1000)?;
+            read(db, data / 1024, 1000, case == "zipfian", OPERATIONS)
+        }
+        "large-values" => {
+            load(db, data / MIB, MIB)?;
+            read(db, data / MIB, MIB, false, 6000)
+        }
+        "largest-values" => {
+            let bytes = (memory / 8).min(64 * MIB);
+            load(db, data / bytes, bytes)?;
+            read(db, data / bytes, bytes, false, 200)
+        }
+        "keyspaces" => {
+            std::thread::scope(|scope| {
+                let one = |thread: u64| {
+                    move || -> Result<(), Failure> {
+                        let mut random = Random(thread);
+                        for i in 0..10_000 / 16 {
+                            let keyspace = db.create_keyspace(&format!("keyspace-{thread}-{i}"))?;
+                            for number in 0..40 {
+                                keyspace.put(key(number), random.value(1000))?;
+                            }
+                        }
+                        Ok(())
+                    }
+                };
+                let threads: Vec<_> = (0..16).map(|thread| scope.spawn(one(thread))).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
+            })?;
+            let mut random = Random(5);
+            let names = db.keyspaces()?;
+            for _ in 0..OPERATIONS / 4 {
+                let name = &names[random.below(names.len() as u64) as usize];
+                let keyspace = db.keyspace(name)?.ok_or("a keyspace is gone")?;
+                drop(keyspace.get(key(random.below(40)))?);
+            }
+            Ok(())
+        }
+        "iterators" => {
+            load(db, data / 1024, 1000)?;
+            let mut scans = Vec::new();
+            for i in 0..100 {
+                let snapshot = db.snapshot()?;
+                scans.push(snapshot.scan(Range::from(key(i * 997).as_bytes()..))?);
+                db.put(key(i), Random(i).value(1000))?;
+            }
+            for _ in 0..3000 {
+                for scan in &mut scans {
+                    if let Some(pair) = scan.next() {
+                        drop(pair?);
+                    }
+                }
+            }
+            Ok(())
+        }
+        _ => Err(format!("there is no case {case:?}; there are {}", CASES.join(", ")).into()),
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let dir = Path::new(args.first().ok_or("usage: memory DIR [MEBIBYTES] [CASE]")?);
+    let memory = args.get(1).map_or(Ok(128), |n| n.parse::<u64>())? * MIB;
+    let Some(case) = args.get(2) else {
+        for case in CASES {
+            let mut command = std::process::Command::new(std::env::current_exe()?);
+            let status = command.arg(dir).arg((memory / MIB).to_string()).arg(case).status()?;
+            if !status.success() {
+                return Err(format!("{case} failed").into());
+            }
+        }
+        return Ok(());
+    };
+    drop(std::fs::remove_dir_all(dir));
+    let options = Options {
+        memory_bytes: memory,
+        durability: Durability::Os,
+        seed: 1,
+        ..Options::tiered(
+            TierOptions::fast(dir.join("fast"), 4 * memory),
+            TierOptions::capacity(dir.join("capacity"), 100 * memory),
+        )
+    };
+    let before = resident();
+    let (peak, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| -> Result<(), Failure> {
+        let sampler = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                peak.fetch_max(resident(), Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let db = Db::open(&options)?;
+        let ran = run(case, &db, memory);
+        done.store(true, Ordering::Relaxed);
+        drop(sampler.join());
+        ran?;
+        let mib = |bytes: u64| bytes as f64 / MIB as f64;
+        let grown = peak.load(Ordering::Relaxed).saturating_sub(before);
+        let stats = db.stats().memory;
+        println!(
+            "{case:>14}: {:.1} MiB at most, with a number of {:.0} MiB: {:+.1} MiB ({stats:?})",
+            mib(grown),
+            mib(memory),
+            mib(grown) - mib(memory)
+        );
+        Ok(db.close()?)
+    })?;
+    Ok(std::fs::remove_dir_all(dir)?)
+}
