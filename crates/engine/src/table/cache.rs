@@ -1,7 +1,8 @@
 //! The block cache.
 //!
-//! Blocks of up to a page live in fixed frames of 4 KiB that are recycled through a pool, so a cache that turns over
-//! does not fragment memory; longer ones are charged by their length. Admission and eviction are quick_cache's: a
+//! Blocks of up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
+//! go back to it, so a cache that turns over does not fragment memory; those between are on the heap. A block is charged
+//! by its length, a frame at least. How much the cache may hold is what others leave of the memory number (`memory`). Admission and eviction are quick_cache's: a
 //! small queue for newcomers in front of a clock for what was used again, so a scan passes through without emptying
 //! it. Hashing is seeded, and the number of shards fixed, so that simulated runs repeat.
 //!
@@ -15,7 +16,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of a frame.
 pub(crate) const FRAME_BYTES: usize = 4096;
@@ -25,15 +26,7 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 const OVERHEAD_BYTES: u64 = 160;
 /// A change of what it may have that is less than one part in so many of it waits.
 const FIT_SHARE: u64 = 64;
-/// Frames that wait to be used again, at most.
-const POOL_MAX: usize = 1024;
 const SHARDS: usize = 16;
-
-/// Frames to be used again.
-#[derive(Debug, Default)]
-struct FramePool {
-    free: Mutex<Vec<AlignedBuf>>,
-}
 
 /// A block's bytes in memory. Clones share them.
 #[derive(Clone)]
@@ -47,22 +40,18 @@ struct BlockBytes {
 }
 
 enum Bytes {
-    /// `None` only while being dropped.
-    Frame(Option<AlignedBuf>, Arc<FramePool>),
+    /// A frame, or as many pages as a large block needs.
+    Pages(AlignedBuf),
     /// On the heap, which wastes less on sizes between pages.
     Heap(Box<[u8]>),
-    /// Pages of its own.
-    Large(AlignedBuf),
 }
 
 impl Deref for Block {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.inner.bytes {
-            Bytes::Frame(Some(frame), _) => &frame[..self.inner.len],
-            Bytes::Frame(None, _) => &[],
+            Bytes::Pages(pages) => &pages[..self.inner.len],
             Bytes::Heap(bytes) => bytes,
-            Bytes::Large(bytes) => &bytes[..self.inner.len],
         }
     }
 }
@@ -70,19 +59,6 @@ impl Deref for Block {
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Block({} bytes)", self.len())
-    }
-}
-
-impl Drop for BlockBytes {
-    fn drop(&mut self) {
-        if let Bytes::Frame(frame, pool) = &mut self.bytes
-            && let Some(frame) = frame.take()
-        {
-            let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.len() < POOL_MAX {
-                free.push(frame);
-            }
-        }
     }
 }
 
@@ -161,7 +137,6 @@ pub(crate) enum Fill {
 /// Blocks that were read, up to a number of bytes.
 pub(crate) struct BlockCache {
     blocks: Cache<BlockKey, Block, Weight, Seeded>,
-    pool: Arc<FramePool>,
     memory: Arc<Memory>,
     /// What it was last told that it may have.
     capacity: AtomicU64,
@@ -193,7 +168,7 @@ impl BlockCache {
             .unwrap_or_else(|error| panic!("both capacities are given: {error}"));
         let blocks = Cache::with_options(options, Weight, Seeded(seed), DefaultLifecycle::default());
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { blocks, pool: Arc::default(), memory, capacity: AtomicU64::new(bytes), hits, misses }
+        Self { blocks, memory, capacity: AtomicU64::new(bytes), hits, misses }
     }
 
     /// The number that it has a part of.
@@ -233,15 +208,10 @@ impl BlockCache {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Block, E> {
-        let bytes = if len <= FRAME_BYTES {
-            let free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let mut frame = free.unwrap_or_else(|| AlignedBuf::zeroed(FRAME_BYTES));
-            fill(&mut frame[..len])?;
-            Bytes::Frame(Some(frame), self.pool.clone())
-        } else if len >= LARGE_BYTES {
-            let mut bytes = AlignedBuf::zeroed(len);
-            fill(&mut bytes[..len])?;
-            Bytes::Large(bytes)
+        let bytes = if len <= FRAME_BYTES || len >= LARGE_BYTES {
+            let mut pages = AlignedBuf::zeroed(len);
+            fill(&mut pages[..len])?;
+            Bytes::Pages(pages)
         } else {
             let mut bytes = vec![0; len].into_boxed_slice();
             fill(&mut bytes)?;
