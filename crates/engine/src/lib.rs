@@ -56,12 +56,11 @@ mod value;
 mod version;
 
 pub use cuesta_device::{Cause, Count, Counters};
-pub use db::{Batch, Cursor, Db, Keyspace, Range, Scan, Snapshot};
+pub use db::{Batch, Cursor, Db, Keyspace, KeyspaceStats, Range, Scan, Snapshot};
 pub use engine::explain::{Explanation, Holding, VersionFound};
 pub use engine::open::World;
-pub use engine::stats::{
-    CacheStats, LevelStats, MemoryStats, OperationCounts, Ratios, Stats, StoreState, TierStats,
-};
+pub use engine::operations::{AnswerStats, LatencyStats, OperationCounts};
+pub use engine::stats::{CacheStats, LevelStats, MemoryStats, Ratios, Stats, StoreState, TierStats};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -64,6 +64,11 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "limit_bytes": stats.memory.limit_bytes,
             "memtable_bytes": stats.memory.memtable_bytes,
             "cache_bytes": stats.memory.cache_bytes,
+            "cache_limit_bytes": stats.memory.cache_limit_bytes,
+            "table_bytes": stats.memory.table_bytes,
+            "read_bytes": stats.memory.read_bytes,
+            "write_bytes": stats.memory.write_bytes,
+            "keyspace_bytes": stats.memory.keyspace_bytes,
         },
         "ratios": {
             "write_amplification": ratios.write_amplification,
@@ -74,12 +79,24 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
         "cache": { "hits": stats.cache.hits, "misses": stats.cache.misses },
         "operations": {
             "gets": operations.gets, "writes": operations.writes, "written_bytes": operations.written_bytes,
-            "scans": operations.scans, "flushes": operations.flushes, "merges": operations.merges,
+            "scans": operations.scans, "seeks": operations.seeks, "flushes": operations.flushes, "merges": operations.merges,
             "relocations": operations.relocations,
             "slowed_seconds": operations.slowed_nanos as f64 / 1e9,
         },
+        "answers": stats.answers.iter().map(|answer| (answer.container.replace(' ', "_"), json!(answer.gets)))
+            .collect::<serde_json::Map<_, _>>(),
+        "latencies": stats.latencies.iter().map(latency_json).collect::<serde_json::Map<_, _>>(),
         "snapshots": stats.snapshots,
     })
+}
+
+fn latency_json(latency: &cuesta::LatencyStats) -> (String, Value) {
+    let value = json!({
+        "samples": latency.samples,
+        "median_seconds": latency.median.as_secs_f64(), "p99_seconds": latency.p99.as_secs_f64(),
+        "p999_seconds": latency.p999.as_secs_f64(), "longest_seconds": latency.longest.as_secs_f64(),
+    });
+    (latency.operation.to_owned(), value)
 }
 
 fn tier_json(stats: &Stats, i: usize, tier: &cuesta::TierStats) -> Value {

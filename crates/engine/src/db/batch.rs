@@ -2,12 +2,14 @@
 
 use super::{Keyspace, check_key};
 use crate::engine::Engine;
+use crate::engine::operations::Timed;
 use crate::engine::write::Encoded;
 use crate::error::{Error, Result};
 use crate::key::{KeyspaceId, Kind};
 use crate::log::put_entry;
 use crate::options::Durability;
 use crate::version::KeyspaceState;
+use cuesta_sched::atomic::Ordering;
 use std::sync::Arc;
 
 /// Puts and deletes to be written with [`crate::Db::write`]: all of them or none. Of two writes to one key the later
@@ -20,7 +22,8 @@ pub struct Batch {
     entries: u32,
     puts: bool,
     largest_value: usize,
-    keyspaces: Vec<Arc<KeyspaceState>>,
+    /// Besides the default one, and how many entries each has.
+    keyspaces: Vec<(Arc<KeyspaceState>, u32)>,
     /// What was wrong with the first entry that was refused; told when the batch is written.
     refused: Option<Error>,
 }
@@ -72,10 +75,11 @@ impl Batch {
     }
 
     fn join(&mut self, keyspace: &Keyspace) -> &mut Self {
-        if keyspace.id() != KeyspaceId::DEFAULT
-            && !self.keyspaces.iter().any(|state| state.id == keyspace.id())
-        {
-            self.keyspaces.push(keyspace.state().clone());
+        if keyspace.id() != KeyspaceId::DEFAULT {
+            match self.keyspaces.iter_mut().find(|(state, _)| state.id == keyspace.id()) {
+                Some((_, entries)) => *entries += 1,
+                None => self.keyspaces.push((keyspace.state().clone(), 1)),
+            }
         }
         self
     }
@@ -111,8 +115,18 @@ impl Batch {
         }
         let Self { payload, entries, puts, keyspaces, .. } = &self;
         let encoded = Encoded { payload, entries: *entries, puts: *puts, keyspaces };
+        let timing = engine.operations.write();
         let last = engine.write(encoded, durability)?;
+        engine.operations.end(Timed::Write, timing);
         engine.operations.wrote(self.payload.len() as u64);
+        let mut rest = self.entries;
+        for (state, entries) in &self.keyspaces {
+            state.written.fetch_add(u64::from(*entries), Ordering::Relaxed);
+            rest = rest.saturating_sub(*entries);
+        }
+        if rest > 0 {
+            engine.default_keyspace.written.fetch_add(u64::from(rest), Ordering::Relaxed);
+        }
         Ok(last.0)
     }
 }

@@ -8,7 +8,17 @@ use crate::error::Result;
 use crate::key::{KeyspaceId, Seq};
 use crate::value::Value;
 use crate::version::KeyspaceState;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+
+/// What a keyspace was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyspaceStats {
+    /// Keys looked up.
+    pub gets: u64,
+    /// Puts and deletes.
+    pub written: u64,
+}
 
 /// A handle to a keyspace. Cheap to clone. Once the keyspace is dropped, every call answers `NotFound`.
 #[derive(Clone, Debug)]
@@ -43,6 +53,7 @@ impl Keyspace {
     pub(super) fn get_at(&self, key: &[u8], at: Option<Seq>) -> Result<Option<Value>> {
         self.state.check()?;
         check_key(key)?;
+        self.state.gets.fetch_add(1, Ordering::Relaxed);
         // Keys of the usual size are put together on the stack: a get that hits the cache allocates nothing.
         let mut short = [0u8; 128];
         let id = self.state.id.0.to_be_bytes();
@@ -76,6 +87,7 @@ impl Keyspace {
     ) -> Result<Vec<Option<Value>>> {
         self.state.check()?;
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
+        self.state.gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
         let keys: Vec<_> = keys.iter().map(|key| self.state.id.key(key.as_ref())).collect();
         self.engine.get_many(&keys, at)
     }
@@ -118,6 +130,12 @@ impl Keyspace {
         self.engine.operations.scanned();
         let hold = hold.unwrap_or_else(|| Hold::new(&self.engine));
         Ok(Cursor::new(Walk::new(hold, range.in_keyspace(self.state.id), range.limit()), self.state.id))
+    }
+
+    /// What it was asked, since the store was opened.
+    pub fn stats(&self) -> KeyspaceStats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        KeyspaceStats { gets: read(&self.state.gets), written: read(&self.state.written) }
     }
 
     /// As [`crate::Db::approximate_len`].

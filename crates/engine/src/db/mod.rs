@@ -10,7 +10,7 @@ mod scan;
 mod snapshot;
 
 pub use batch::Batch;
-pub use keyspace::Keyspace;
+pub use keyspace::{Keyspace, KeyspaceStats};
 pub use range::Range;
 pub use scan::{Cursor, Scan};
 pub use snapshot::Snapshot;
@@ -20,11 +20,10 @@ use crate::engine::explain::Explanation;
 use crate::engine::open::{Locks, World};
 use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
-use crate::key::{KEY_BYTES_MAX, KeyspaceId};
+use crate::key::KEY_BYTES_MAX;
 use crate::options::{Create, Durability, Options, TierOptions};
 use crate::tier::open_directory;
 use crate::value::Value;
-use crate::version::KeyspaceState;
 use crate::version::catalog::NAME_BYTES_MAX;
 use cuesta_device::Directory;
 use cuesta_sched::Sched;
@@ -69,8 +68,7 @@ impl Db {
     /// As [`Db::open`], in a world that is handed in: directories, threads, time and randomness.
     pub fn open_in(options: &Options, world: World) -> Result<Self> {
         let (engine, locks) = Engine::open(options.clone(), world)?;
-        let state = KeyspaceState::new(KeyspaceId::DEFAULT, "default");
-        let default = Keyspace::new(engine.clone(), state);
+        let default = Keyspace::new(engine.clone(), engine.default_keyspace.clone());
         Ok(Self { engine, default, _locks: locks })
     }
 
@@ -147,6 +145,11 @@ impl Db {
         self.engine.check_open()?;
         let state = self.engine.catalog.lock().keyspaces.get(name).cloned();
         Ok(state.map(|state| Keyspace::new(self.engine.clone(), state)))
+    }
+
+    /// The default keyspace, which every call here without one means.
+    pub fn default_keyspace(&self) -> &Keyspace {
+        &self.default
     }
 
     /// Drops a keyspace and everything in it, durably. Its space is freed by merges; its name is free at once.

@@ -8,6 +8,7 @@
 //! Per entry: one step of the merge, one copy of key and value into buffers that are reused. After an error the walk
 //! stays in it.
 
+use super::operations::Timed;
 use super::{Current, Engine};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
@@ -302,7 +303,7 @@ impl Walk {
             Bound::Excluded(low) if key <= low.as_slice() => (low.clone(), Trailer::LAST),
             _ => (key.to_vec(), Trailer::FIRST),
         };
-        self.guarded(|walk| {
+        self.placed(|walk| {
             walk.merge.go(Target::AtOrAfter(&low.0, low.1))?;
             walk.settle_forward()
         })
@@ -315,7 +316,7 @@ impl Walk {
             Bound::Excluded(high) if key >= high.as_slice() => (high.clone(), Trailer::FIRST),
             _ => (key.to_vec(), Trailer::LAST),
         };
-        self.guarded(|walk| {
+        self.placed(|walk| {
             walk.merge.go(Target::Before(&high.0, high.1))?;
             walk.settle_backward()
         })
@@ -328,7 +329,7 @@ impl Walk {
             Bound::Excluded(low) => Some((low, Trailer::LAST)),
             Bound::Unbounded => None,
         };
-        self.guarded(|walk| {
+        self.placed(|walk| {
             walk.merge.go(low.as_ref().map_or(Target::First, |(key, t)| Target::AtOrAfter(key, *t)))?;
             walk.settle_forward()
         })
@@ -341,7 +342,7 @@ impl Walk {
             Bound::Excluded(high) => Some((high, Trailer::FIRST)),
             Bound::Unbounded => None,
         };
-        self.guarded(|walk| {
+        self.placed(|walk| {
             walk.merge.go(high.as_ref().map_or(Target::Last, |(key, t)| Target::Before(key, *t)))?;
             walk.settle_backward()
         })
@@ -372,6 +373,15 @@ impl Walk {
             }
             walk.settle_backward()
         })
+    }
+
+    /// A move that is no step.
+    fn placed(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let engine = self.hold.engine.clone();
+        let timing = engine.operations.seek();
+        let moved = self.guarded(work);
+        engine.operations.end(Timed::Seek, timing);
+        moved
     }
 
     fn is_stale(&self) -> bool {

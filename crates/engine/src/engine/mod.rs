@@ -25,6 +25,7 @@ pub(crate) mod iterate;
 pub(crate) mod jobs;
 pub(crate) mod keyspaces;
 pub(crate) mod open;
+pub(crate) mod operations;
 pub(crate) mod read;
 pub(crate) mod snapshots;
 pub(crate) mod stats;
@@ -38,7 +39,7 @@ use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::tier::{LogRoom, Tiers};
-use crate::version::{Catalog, Tables, Version};
+use crate::version::{Catalog, KeyspaceState, Tables, Version};
 use admission::Pacer;
 use arc_swap::ArcSwap;
 use background::Background;
@@ -46,8 +47,8 @@ use commit::Root;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use keyspaces::Creations;
+use operations::Operations;
 use snapshots::Snapshots;
-use stats::Operations;
 use std::sync::{Arc, OnceLock};
 use turn::Turn;
 use write::WriteQueue;
@@ -89,6 +90,7 @@ pub(crate) struct Engine {
     pub(crate) catalog: Mutex<Catalog>,
     pub(crate) root: Turn<Root>,
     pub(crate) creations: Creations,
+    pub(crate) default_keyspace: Arc<KeyspaceState>,
     pub(crate) queue: WriteQueue,
     pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) background: Background,

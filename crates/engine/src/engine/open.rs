@@ -22,8 +22,9 @@ use super::admission::Pacer;
 use super::background::Background;
 use super::commit::Root;
 use super::keyspaces::Creations;
+use super::operations::Operations;
 use super::snapshots::Snapshots;
-use super::stats::{Operations, restore_counters};
+use super::stats::restore_counters;
 use super::turn::Turn;
 use super::write::{Lead, WriteQueue, apply_payload};
 use super::{Current, Engine};
@@ -32,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
 use crate::format::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
-use crate::key::Seq;
+use crate::key::{KeyspaceId, Seq};
 use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
 use crate::memory::Memory;
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
@@ -43,7 +44,7 @@ use crate::tier::{LogRoom, Tier, Tiers};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
-use crate::version::{Catalog, Edit, TableMeta, Tables};
+use crate::version::{Catalog, Edit, KeyspaceState, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, Cause, Device, Directory, Listed, Lock, Meter};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -434,7 +435,7 @@ impl Found {
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
         };
         self.remove_orphans(log.end().file, manifest.number())?;
-        let operations = Operations::default();
+        let operations = Operations::new(&world.sched);
         restore_counters(&self.catalog.counters, &operations, &self.tiers.meter);
         let log_counted = log.filled_after(0);
         let older = self.listed[0].iter().filter(|file| {
@@ -457,6 +458,7 @@ impl Found {
             queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted), last_seq),
             root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
             creations: Creations::new(&sched),
+            default_keyspace: KeyspaceState::new(KeyspaceId::DEFAULT, "default"),
             store: superblock.store,
             tiers: self.tiers,
             tables: self.tables,

@@ -6,6 +6,7 @@
 //! block; one found in a memtable is copied, the one allocation, since it would pin the whole arena.
 
 use super::iterate::KeyRange;
+use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, Timed};
 use super::{Current, Engine};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Kind, Seq, Target, Trailer};
@@ -34,8 +35,10 @@ impl Engine {
         if planted::has(Bug::ReadOneTooLow) {
             seq = Seq(seq.0.saturating_sub(1));
         }
-        self.operations.got();
-        self.find(&current, key, Trailer::read_at(seq))
+        let timing = self.operations.get();
+        let found = self.find(&current, key, Trailer::read_at(seq));
+        self.operations.end(Timed::Get, timing);
+        found
     }
 
     /// As [`Engine::get`] for many keys, all at one number.
@@ -48,8 +51,9 @@ impl Engine {
         order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
         let mut found = vec![None; keys.len()];
         for i in order {
-            self.operations.got();
+            let timing = self.operations.get();
             found[i] = self.find(&current, &keys[i], Trailer::read_at(seq))?;
+            self.operations.end(Timed::Get, timing);
         }
         Ok(found)
     }
@@ -86,22 +90,26 @@ impl Engine {
     fn find(&self, current: &Current, key: &[u8], bound: Trailer) -> Result<Option<Value>> {
         for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
             if let Some((trailer, value)) = memtable.get(key, bound) {
+                self.operations.answered(BY_MEMTABLES);
                 return match trailer.kind() {
                     Some(Kind::Put) => Ok(Some(Value::copied(value))),
                     _ => Ok(None),
                 };
             }
         }
-        for level in &current.version.levels {
+        for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
-                match self.find_in_table(table, key, bound)? {
-                    Some(Answer::Value(value)) => return Ok(Some(value)),
-                    Some(Answer::Deleted) => return Ok(None),
-                    None => {}
+                if let Some(answer) = self.find_in_table(table, key, bound)? {
+                    self.operations.answered(i);
+                    return Ok(match answer {
+                        Answer::Value(value) => Some(value),
+                        Answer::Deleted => None,
+                    });
                 }
             }
         }
+        self.operations.answered(BY_NOTHING);
         Ok(None)
     }
 

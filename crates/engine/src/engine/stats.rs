@@ -1,100 +1,15 @@
 //! What the store has done and what it holds, in numbers.
 //!
-//! Bytes are counted by the device meter, per tier and cause; operations by relaxed atomics here, one per call.
-//! Both are cumulative over restarts: edits carry them into the manifest.
+//! Bytes are counted by the device meter, per tier and cause, calls in `operations`. Both are cumulative over restarts:
+//! edits carry them into the manifest. Times, the cache's hits and what keyspaces were asked are since open.
 
 use super::Engine;
+use super::operations::{AnswerStats, LatencyStats, OperationCounts, Operations};
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};
 use crate::memory::Holder;
 use cuesta_device::{Cause, Counters};
-use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::fmt;
-use std::time::Duration;
-
-/// Counters of calls.
-#[derive(Debug, Default)]
-pub(crate) struct Operations {
-    gets: AtomicU64,
-    writes: AtomicU64,
-    written_bytes: AtomicU64,
-    scans: AtomicU64,
-    flushes: AtomicU64,
-    merges: AtomicU64,
-    relocations: AtomicU64,
-    slowed_nanos: AtomicU64,
-}
-
-/// Counters of calls, read at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OperationCounts {
-    /// Keys looked up.
-    pub gets: u64,
-    /// Batches written; a put is a batch of one.
-    pub writes: u64,
-    /// Bytes of keys and values in them.
-    pub written_bytes: u64,
-    /// Scans and cursors begun.
-    pub scans: u64,
-    /// Memtables turned into tables.
-    pub flushes: u64,
-    /// Merges and moves between levels.
-    pub merges: u64,
-    /// Tables whose data was put on another tier.
-    pub relocations: u64,
-    /// Nanoseconds that writers were slowed or made to wait.
-    pub slowed_nanos: u64,
-}
-
-impl Operations {
-    fn fields(&self) -> [&AtomicU64; 8] {
-        [
-            &self.gets,
-            &self.writes,
-            &self.written_bytes,
-            &self.scans,
-            &self.flushes,
-            &self.merges,
-            &self.relocations,
-            &self.slowed_nanos,
-        ]
-    }
-
-    pub(crate) fn got(&self) {
-        self.gets.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn wrote(&self, bytes: u64) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(crate) fn scanned(&self) {
-        self.scans.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn flushed(&self) {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn merged(&self) {
-        self.merges.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn relocated(&self) {
-        self.relocations.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn slowed(&self, time: Duration) {
-        self.slowed_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    fn counts(&self) -> OperationCounts {
-        let [gets, writes, written_bytes, scans, flushes, merges, relocations, slowed_nanos] =
-            self.fields().map(|field| field.load(Ordering::Relaxed));
-        OperationCounts { gets, writes, written_bytes, scans, flushes, merges, relocations, slowed_nanos }
-    }
-}
 
 /// Whether the store takes writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +99,10 @@ pub struct Stats {
     pub cache: CacheStats,
     /// Calls, since the store was made.
     pub operations: OperationCounts,
+    /// Which containers answered the keys looked up, from the top, since the store was made.
+    pub answers: Vec<AnswerStats>,
+    /// How long calls took, of each kind of which there were any, since open.
+    pub latencies: Vec<LatencyStats>,
     /// Bytes and calls on media by tier and cause, since the store was made.
     pub io: Counters,
     /// Numbers that snapshots and iterators hold.
@@ -276,6 +195,8 @@ impl Engine {
             memory,
             cache: CacheStats { hits, misses },
             operations: self.operations.counts(),
+            answers: self.operations.answers(),
+            latencies: self.operations.latencies(),
             io: self.tiers.meter.snapshot(),
             snapshots: self.snapshots.lock().count(),
             keyspaces: self.catalog.lock().keyspaces.len() as u64,
@@ -286,9 +207,9 @@ impl Engine {
     /// Counters as the manifest keeps them.
     pub(crate) fn encode_counters(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for field in self.operations.fields() {
-            put_varint(&mut out, field.load(Ordering::Relaxed));
-        }
+        let calls = self.operations.numbers();
+        put_varint(&mut out, calls.len() as u64);
+        calls.into_iter().for_each(|number| put_varint(&mut out, number));
         for number in self.tiers.meter.snapshot().numbers() {
             put_varint(&mut out, number);
         }
@@ -296,26 +217,22 @@ impl Engine {
     }
 }
 
-/// Takes up counters where the last run left them. Counters of another shape (other tiers) are begun anew.
+/// Takes up counters where the last run left them. Counters of another shape (other tiers, another version) are begun
+/// anew.
 pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, meter: &cuesta_device::Meter) {
     let mut reader = Reader::new(bytes);
     let mut numbers = || -> Decode<(Vec<u64>, Vec<u64>)> {
-        let mut calls = Vec::new();
-        for _ in operations.fields() {
-            calls.push(reader.number()?);
-        }
+        let calls = reader.number()?;
+        let calls = (0..calls).map(|_| reader.number()).collect::<Decode<Vec<u64>>>()?;
         let mut io = Vec::new();
         while !reader.is_empty() {
             io.push(reader.number()?);
         }
         Ok((calls, io))
     };
-    if let Ok((calls, io)) = numbers() {
-        operations
-            .fields()
-            .iter()
-            .zip(calls)
-            .for_each(|(field, value)| field.store(value, Ordering::Relaxed));
+    if let Ok((calls, io)) = numbers()
+        && operations.restore(&calls)
+    {
         meter.restore(&io);
     }
 }
@@ -392,6 +309,21 @@ impl fmt::Display for Stats {
             "background {} flushes, {} merges, {} relocations; writers slowed {slowed:.3} s",
             o.flushes, o.merges, o.relocations
         )?;
+        for latency in &self.latencies {
+            let LatencyStats { operation, samples, .. } = latency;
+            let [median, p99, p999, longest] = [latency.median, latency.p99, latency.p999, latency.longest]
+                .map(|time| time.as_secs_f64() * 1e6);
+            writeln!(
+                f,
+                "{operation:<10} {median:.1} µs median, {p99:.1} µs p99, {p999:.1} µs p99.9, {longest:.1} µs longest of \
+                 {samples} timed"
+            )?;
+        }
+        let answers: Vec<String> =
+            self.answers.iter().map(|answer| format!("{} {}", answer.container, answer.gets)).collect();
+        if !answers.is_empty() {
+            writeln!(f, "answers    {}", answers.join(", "))?;
+        }
         let ratios = self.ratios();
         let shares: Vec<String> =
             ratios.reads_by_tier.iter().map(|share| format!("{:.1} %", share * 100.0)).collect();

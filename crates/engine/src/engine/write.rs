@@ -110,7 +110,7 @@ pub(crate) struct Encoded<'a> {
     /// It has more than deletes.
     pub(crate) puts: bool,
     /// The keyspaces it writes to, besides the default one.
-    pub(crate) keyspaces: &'a [Arc<KeyspaceState>],
+    pub(crate) keyspaces: &'a [(Arc<KeyspaceState>, u32)],
 }
 
 impl Engine {
@@ -129,7 +129,7 @@ impl Engine {
             self.check_writable()?;
         }
         // A drop that is under way at this moment may come before or after; one that has returned is seen.
-        batch.keyspaces.iter().try_for_each(|keyspace| keyspace.check())?;
+        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check())?;
         self.check_writable()?;
         let first = queue.next_seq;
         if first.0 + u64::from(batch.entries) > Seq::MAX.0 {

@@ -6,7 +6,7 @@ use super::{TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
 use crate::memory::Holder;
-use cuesta_sched::atomic::{AtomicBool, Ordering};
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,6 +19,9 @@ pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
     dropped: AtomicBool,
+    /// What it was asked, since open.
+    pub(crate) gets: AtomicU64,
+    pub(crate) written: AtomicU64,
 }
 
 /// Memory that a keyspace takes: its name twice, its state, its place in the map.
@@ -28,7 +31,13 @@ fn keyspace_bytes(name: &str) -> u64 {
 
 impl KeyspaceState {
     pub(crate) fn new(id: KeyspaceId, name: &str) -> Arc<Self> {
-        Arc::new(Self { id, name: name.to_owned(), dropped: AtomicBool::new(false) })
+        Arc::new(Self {
+            id,
+            name: name.to_owned(),
+            dropped: AtomicBool::new(false),
+            gets: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+        })
     }
 
     /// # Errors
