@@ -74,6 +74,14 @@ pub struct Run {
     version: u64,
     /// Store lives so far.
     lives: u64,
+    /// What the store had counted when it was opened last.
+    counted: [u64; 3],
+}
+
+/// Calls that the store has counted since it was made. What the background does is counted while this looks.
+fn counted(db: &Db) -> [u64; 3] {
+    let calls = db.stats().operations;
+    [calls.gets, calls.writes, calls.written_bytes]
 }
 
 /// A live snapshot, and what it must go on showing.
@@ -117,6 +125,7 @@ impl Run {
             next: 0,
             version: 0,
             lives: 0,
+            counted: [0; 3],
             config,
         }
     }
@@ -152,12 +161,17 @@ impl Run {
     /// One life of the store: open, check, operate.
     fn live(&mut self, sched: &Sched, disk: &SimDisk) -> Result<End, String> {
         let options = options(self.config.seed, self.durability);
-        let opened = Db::open_in(&options, world(sched, disk)).and_then(|db| Ok((contents(&db)?, db)));
-        let (found, db) = match opened {
+        let opened = Db::open_in(&options, world(sched, disk));
+        let opened = opened.and_then(|db| Ok((counted(&db), contents(&db)?, db)));
+        let (counted, found, db) = match opened {
             Ok(opened) => opened,
             Err(_) if disk.is_cut() => return Ok(End::GoOn(self.crash(disk))),
             Err(error) => return Err(self.told(format!("open failed: {error}"))),
         };
+        if counted.iter().zip(self.counted).any(|(now, before)| *now < before) {
+            return Err(self.told(format!("counters went from {:?} back to {counted:?}", self.counted)));
+        }
+        self.counted = counted;
         self.model.rebase(found).map_err(|what| self.told(what))?;
         let mut snapshots: Vec<Held> = Vec::new();
         while self.next < self.config.operations && !disk.is_cut() {
