@@ -55,6 +55,8 @@ enum Command {
     Dump(commands::dump::Args),
     /// Print the store in numbers.
     Stats(commands::stats::Args),
+    /// Watch a store that is open in another process.
+    Top(commands::top::Args),
     /// Read every byte of every file and check it.
     Verify(commands::verify::Args),
     /// Print one file of a store in words.
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Command::Delete(args) => commands::delete::run(&args),
         Command::Scan(args) => commands::scan::run(&args),
         Command::Dump(args) => commands::dump::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
         Command::Verify(args) => commands::verify::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),

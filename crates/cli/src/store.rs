@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::size::{Place, Size};
-use cuesta::{Create, Db, Keyspace, Options, TierOptions};
+use cuesta::{Create, Db, ErrorKind, Keyspace, Options, Question, TierOptions, ask};
 use std::path::PathBuf;
 
 const FAST_BYTES: u64 = 4 << 30;
@@ -46,9 +46,36 @@ impl StoreArgs {
         Options { memory_bytes: self.memory.0, create, ..Options::tiered(tiers.0, tiers.1) }
     }
 
+    /// The fast tier's directory.
+    pub(crate) fn fast_dir(&self) -> PathBuf {
+        self.fast.as_ref().map_or_else(|| self.dir.join("fast"), |place| place.path.clone())
+    }
+
     /// Opens a store that must be there.
     pub(crate) fn open(&self) -> Result<Db> {
         Ok(Db::open(&self.options(Create::Never))?)
+    }
+}
+
+/// A store, or what an open one answered.
+pub(crate) enum Reached {
+    Opened(Box<Db>),
+    Answered(String),
+}
+
+impl StoreArgs {
+    /// Opens a store that must be there; one that is open elsewhere is asked the question, which is answered in words.
+    pub(crate) fn open_or_ask(&self, question: &Question) -> Result<Reached> {
+        match Db::open(&self.options(Create::Never)) {
+            Ok(db) => Ok(Reached::Opened(Box::new(db))),
+            Err(locked) if *locked.kind() == ErrorKind::Locked => match ask(&self.fast_dir(), question) {
+                Ok(answer) => Ok(Reached::Answered(answer)),
+                // Nobody to ask: why it could not be opened says more.
+                Err(error) if *error.kind() == ErrorKind::NotFound => Err(locked.into()),
+                Err(error) => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -42,6 +42,7 @@ mod interleavings;
 #[doc(hidden)]
 pub mod internals;
 mod key;
+mod live;
 mod log;
 mod memory;
 mod memtable;
@@ -64,6 +65,7 @@ pub use engine::stats::{CacheStats, LevelStats, MemoryStats, Ratios, Stats, Stor
 pub use error::{Error, ErrorKind, Result};
 pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use live::{Question, ask};
 pub use options::{Create, Durability, Options, Profile, TierOptions};
 pub use table::Compression;
 pub use value::Value;

@@ -2,7 +2,8 @@
 
 use crate::failure::{Outcome, Result};
 use crate::output::{print, print_json};
-use crate::store::{KeyspaceArgs, StoreArgs};
+use crate::store::{KeyspaceArgs, Reached, StoreArgs};
+use cuesta::Question;
 use serde_json::json;
 
 /// Say which container on which tier holds which versions of a key, and what a read would cost.
@@ -10,7 +11,7 @@ use serde_json::json;
 pub(crate) struct Args {
     /// The key
     key: String,
-    /// Answer in JSON
+    /// Answer in JSON; not of a store that is open elsewhere
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -20,7 +21,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let db = args.store.open()?;
+    let question =
+        Question::Explain { keyspace: args.keyspace.keyspace.clone(), key: args.key.clone().into_bytes() };
+    let db = match args.json {
+        true => Box::new(args.store.open()?),
+        false => match args.store.open_or_ask(&question)? {
+            Reached::Opened(db) => db,
+            Reached::Answered(answer) => {
+                print(answer.as_bytes())?;
+                return Ok(Outcome::Done);
+            }
+        },
+    };
     let explanation = match args.keyspace.open(&db)? {
         Some(keyspace) => keyspace.explain(&args.key)?,
         None => db.explain(&args.key)?,

@@ -10,4 +10,5 @@ pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod stats;
+pub(crate) mod top;
 pub(crate) mod verify;

@@ -2,14 +2,14 @@
 
 use crate::failure::{Outcome, Result};
 use crate::output::{print, print_json};
-use crate::store::StoreArgs;
-use cuesta::{Stats, StoreState};
+use crate::store::{Reached, StoreArgs};
+use cuesta::{Question, Stats, StoreState};
 use serde_json::{Value, json};
 
 /// Print the store in numbers: tiers, levels, memory, bytes by tier and cause since the store was made.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Answer in JSON
+    /// Answer in JSON; not of a store that is open elsewhere
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -17,7 +17,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
-    let db = args.store.open()?;
+    let db = match args.json {
+        true => Box::new(args.store.open()?),
+        false => match args.store.open_or_ask(&Question::Stats)? {
+            Reached::Opened(db) => db,
+            Reached::Answered(answer) => {
+                print(answer.as_bytes())?;
+                return Ok(Outcome::Done);
+            }
+        },
+    };
     let (stats, keyspaces) = (db.stats(), db.keyspaces()?);
     match args.json {
         true => {

@@ -197,3 +197,41 @@ fn a_key_is_explained() {
     assert_eq!(json["holdings"][0]["versions"][0]["value_bytes"], 5, "{json}");
     assert!(shell.ok(&["explain", "slope"]).contains("no container has the key"));
 }
+
+#[test]
+fn an_open_store_answers_its_owner_and_nobody_else() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    let shell = Shell::new();
+    let tiers = |name: &str| shell.path().join("cuesta-data").join(name);
+    let options = Options::tiered(
+        TierOptions::fast(tiers("fast"), 4 << 30),
+        TierOptions::capacity(tiers("capacity"), 64 << 30),
+    );
+    let db = Db::open(&options).unwrap();
+    db.create_keyspace("k").unwrap().put(b"there", b"2").unwrap();
+    db.put(b"here", b"1").unwrap();
+    let socket = tiers("fast").join("live.sock");
+    let metadata = std::fs::metadata(&socket).unwrap();
+    assert!(metadata.file_type().is_socket());
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+
+    let told = shell.ok(&["stats"]);
+    assert!(told.contains("open, 2 keyspaces") && told.contains("0 gets, 2 writes"), "{told}");
+    assert!(shell.ok(&["explain", "here"]).contains("memtable"));
+    assert!(shell.ok(&["explain", "--keyspace", "k", "there"]).contains("memtable"));
+    let (code, why) = shell.fails(&["explain", "--keyspace", "none", "there"]);
+    assert!(code != 0 && why.contains("there is no keyspace \"none\""), "{why}");
+    let told = shell.ok(&["top", "--interval", "0.1", "--times", "2"]);
+    assert!(told.contains("a second   0 gets") && told.contains("tier 1"), "{told}");
+    // What needs the store to itself still says so.
+    assert_eq!(shell.fails(&["get", "here"]).0, 4);
+    // Nonsense and silence harm nobody.
+    drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
+    assert!(shell.ok(&["stats"]).contains("state"));
+
+    db.close().unwrap();
+    assert!(!socket.exists());
+    let (code, why) = shell.fails(&["top", "--times", "1"]);
+    assert!(code != 0 && why.contains("no open store answers"), "{why}");
+    assert_eq!(shell.ok(&["get", "here"]), "1");
+}

@@ -21,6 +21,7 @@ use crate::engine::open::{Locks, World};
 use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
 use crate::key::KEY_BYTES_MAX;
+use crate::live::Live;
 use crate::options::{Create, Durability, Options, TierOptions};
 use crate::tier::open_directory;
 use crate::value::Value;
@@ -48,6 +49,8 @@ use std::sync::Arc;
 pub struct Db {
     engine: Arc<Engine>,
     default: Keyspace,
+    /// Answers other processes; gone before the locks.
+    live: Option<Live>,
     /// Let go last, when nothing writes any more.
     _locks: Locks,
 }
@@ -62,14 +65,16 @@ impl Db {
     /// the next open removes.
     pub fn open(options: &Options) -> Result<Self> {
         options.validate()?;
-        Self::open_in(options, world(options)?)
+        let mut db = Self::open_in(options, world(options)?)?;
+        db.live = Live::start(&db.engine, &options.tiers[0].path);
+        Ok(db)
     }
 
     /// As [`Db::open`], in a world that is handed in: directories, threads, time and randomness.
     pub fn open_in(options: &Options, world: World) -> Result<Self> {
         let (engine, locks) = Engine::open(options.clone(), world)?;
         let default = Keyspace::new(engine.clone(), engine.default_keyspace.clone());
-        Ok(Self { engine, default, _locks: locks })
+        Ok(Self { engine, default, live: None, _locks: locks })
     }
 
     /// The value of `key`, if it has one. Without a copy where the cache has it.
@@ -213,7 +218,8 @@ impl Db {
     ///
     /// # Errors
     /// What could not be made durable, or the failure that had closed the store for writes before.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
+        self.live = None;
         self.engine.close()
     }
 }

@@ -10,6 +10,7 @@ use crate::format::{Decode, Reader};
 use crate::memory::Holder;
 use cuesta_device::{Cause, Counters};
 use std::fmt;
+use std::time::Duration;
 
 /// Whether the store takes writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +146,35 @@ impl Stats {
                 self.levels.iter().map(|level| level.entries).sum(),
             ),
         }
+    }
+}
+
+impl Stats {
+    /// What happened each second since `earlier`, `elapsed` ago, in a few lines.
+    pub(crate) fn since(&self, earlier: &Self, elapsed: Duration) -> String {
+        let seconds = elapsed.as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let (now, before) = (&self.operations, &earlier.operations);
+        let mut text = format!(
+            "a second   {:.0} gets, {:.0} writes ({}), {:.0} seeks; writers slowed {:.1} % of it\n",
+            rate(now.gets, before.gets),
+            rate(now.writes, before.writes),
+            Size(rate(now.written_bytes, before.written_bytes) as u64),
+            rate(now.seeks, before.seeks),
+            rate(now.slowed_nanos, before.slowed_nanos) / 1e7,
+        );
+        for tier in 0..self.tiers.len() {
+            let (now, before) = (self.io.total(tier), earlier.io.total(tier));
+            text += &format!(
+                "           tier {tier}: {:.0} reads ({}), {:.0} writes ({}), {:.0} syncs\n",
+                rate(now.read_ops, before.read_ops),
+                Size(rate(now.read_bytes, before.read_bytes) as u64),
+                rate(now.write_ops, before.write_ops),
+                Size(rate(now.write_bytes, before.write_bytes) as u64),
+                rate(now.syncs, before.syncs),
+            );
+        }
+        text
     }
 }
 
