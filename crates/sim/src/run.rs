@@ -5,12 +5,14 @@
 
 use crate::fixture::{contents, options, world};
 use crate::model::Model;
-use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Range, Snapshot};
+use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Range, Snapshot, World};
 use cuesta_device::sim::{Effect, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
+use cuesta_device::{Directory, Pace, PacedDirectory};
 use cuesta_sched::{Rng, Sched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Few keys, so that versions meet.
@@ -76,6 +78,41 @@ pub struct Run {
     lives: u64,
     /// What the store had counted when it was opened last.
     counted: [u64; 3],
+}
+
+/// A fast tier that was made smaller.
+const SHRUNK_BYTES: u64 = 1_500_000;
+/// Operations between two changes of how fast a medium is.
+const SLOWER_ONE_IN: u64 = 20;
+
+/// Media that slow down, stall for seconds, and recover.
+#[derive(Default)]
+struct Slow(Vec<PacedDirectory>);
+
+impl Slow {
+    const USUAL: Pace = Pace { bytes_per_second: 200 << 20, per_call: Duration::from_micros(100) };
+
+    /// Puts paced directories into the world.
+    fn down(world: &mut World) -> Self {
+        let sched = world.sched.clone();
+        let pace =
+            |directory: &Arc<dyn Directory>| PacedDirectory::new(&sched, directory.clone(), Self::USUAL);
+        let paced: Vec<PacedDirectory> = world.directories.iter().map(pace).collect();
+        world.directories = paced.iter().map(|paced| Arc::new(paced.clone()) as Arc<dyn Directory>).collect();
+        Self(paced)
+    }
+
+    fn change(&self, rng: &mut Rng) {
+        if self.0.is_empty() || !rng.one_in(SLOWER_ONE_IN) {
+            return;
+        }
+        let medium = &self.0[rng.below(self.0.len() as u64) as usize];
+        match rng.below(3) {
+            0 => medium.stall(Duration::from_millis(rng.below(10_000))),
+            1 => medium.set_pace(Pace { bytes_per_second: 1 << 20, per_call: Duration::from_millis(20) }),
+            _ => medium.set_pace(Self::USUAL),
+        }
+    }
 }
 
 /// Calls that the store has counted since it was made. What the background does is counted while this looks.
@@ -160,8 +197,14 @@ impl Run {
 
     /// One life of the store: open, check, operate.
     fn live(&mut self, sched: &Sched, disk: &SimDisk) -> Result<End, String> {
-        let options = options(self.config.seed, self.durability);
-        let opened = Db::open_in(&options, world(sched, disk));
+        let mut options = options(self.config.seed, self.durability);
+        if self.config.seed % 7 == 2 && self.lives.is_multiple_of(2) {
+            // Less than it may hold by now: what is too much drains.
+            options.tiers[0].capacity_bytes = SHRUNK_BYTES;
+        }
+        let mut world = world(sched, disk);
+        let slow = if self.config.seed % 5 == 3 { Slow::down(&mut world) } else { Slow::default() };
+        let opened = Db::open_in(&options, world);
         let opened = opened.and_then(|db| Ok((counted(&db), contents(&db)?, db)));
         let (counted, found, db) = match opened {
             Ok(opened) => opened,
@@ -184,6 +227,7 @@ impl Run {
             if self.config.crash_one_in > 0 && rng.one_in(self.config.crash_one_in) {
                 self.arm(disk, &mut rng);
             }
+            slow.change(&mut rng);
             match self.operate(&db, &mut snapshots, &mut rng) {
                 Ok(()) => {}
                 Err(Trouble::Wrong(what)) => return Err(self.told(what)),
