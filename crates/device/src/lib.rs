@@ -19,7 +19,7 @@ mod ticket;
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
-pub use paced::{Pace, PacedDirectory};
+pub use paced::{Limiter, Pace, PacedDirectory};
 pub use ticket::{Pending, Ticket};
 
 use std::fmt::Debug;

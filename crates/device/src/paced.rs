@@ -1,4 +1,5 @@
-//! A directory that is made slower than it is: a stated bandwidth and time per call, which may change while it is used.
+//! Devices that are made slower than they are: a stated bandwidth and time per call, which may change while they are used.
+//! A [`Limiter`] holds back those that are handed to it; a [`PacedDirectory`] all files of a directory.
 //!
 //! The medium is one channel: a call takes its bytes' share of the bandwidth there, after the calls before it, and then
 //! the time per call beside the others. The real call is done first; the caller sleeps for what is missing. Waits are
@@ -28,6 +29,12 @@ pub struct Pace {
 #[derive(Clone, Debug)]
 pub struct PacedDirectory {
     directory: Arc<dyn Directory>,
+    limiter: Limiter,
+}
+
+/// Holds back the devices that are wrapped by it, together to one [`Pace`]. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Limiter {
     channel: Arc<Channel>,
 }
 
@@ -44,11 +51,11 @@ struct State {
     free_at: Duration,
 }
 
-impl PacedDirectory {
-    /// `directory`, at `pace`.
-    pub fn new(sched: &Sched, directory: Arc<dyn Directory>, pace: Pace) -> Self {
+impl Limiter {
+    /// To `pace`.
+    pub fn new(sched: &Sched, pace: Pace) -> Self {
         let state = Mutex::new(sched, State { pace, free_at: Duration::ZERO });
-        Self { directory, channel: Arc::new(Channel { sched: sched.clone(), state }) }
+        Self { channel: Arc::new(Channel { sched: sched.clone(), state }) }
     }
 
     /// Another pace from now on.
@@ -56,14 +63,28 @@ impl PacedDirectory {
         self.channel.state.lock().pace = pace;
     }
 
-    /// Nothing is done for this long.
-    pub fn stall(&self, duration: Duration) {
-        let mut state = self.channel.state.lock();
-        state.free_at = state.free_at.max(self.channel.sched.now()) + duration;
+    /// `device`, held back.
+    pub fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(Paced { device, channel: self.channel.clone() })
+    }
+}
+
+impl PacedDirectory {
+    /// `directory`, at `pace`.
+    pub fn new(sched: &Sched, directory: Arc<dyn Directory>, pace: Pace) -> Self {
+        Self { directory, limiter: Limiter::new(sched, pace) }
     }
 
-    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(Paced { device, channel: self.channel.clone() })
+    /// Another pace from now on.
+    pub fn set_pace(&self, pace: Pace) {
+        self.limiter.set_pace(pace);
+    }
+
+    /// Nothing is done for this long.
+    pub fn stall(&self, duration: Duration) {
+        let channel = &self.limiter.channel;
+        let mut state = channel.state.lock();
+        state.free_at = state.free_at.max(channel.sched.now()) + duration;
     }
 }
 
@@ -127,11 +148,11 @@ impl Device for Paced {
 
 impl Directory for PacedDirectory {
     fn create(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
-        self.directory.create(name, access).map(|device| self.wrap(device))
+        self.directory.create(name, access).map(|device| self.limiter.wrap(device))
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
-        self.directory.open(name, access).map(|device| self.wrap(device))
+        self.directory.open(name, access).map(|device| self.limiter.wrap(device))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -147,7 +168,7 @@ impl Directory for PacedDirectory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.channel.timed(0, || self.directory.sync())
+        self.limiter.channel.timed(0, || self.directory.sync())
     }
 
     fn lock(&self) -> io::Result<Box<dyn Lock>> {

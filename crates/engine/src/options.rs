@@ -118,17 +118,33 @@ pub struct TierOptions {
     pub compression: Compression,
     /// Size of the Bloom filters of the tables there, in bits per key; more saves reads of absent keys.
     pub filter_bits_per_key: u32,
+    /// Bytes a second that merges and relocations may read and write there while nothing presses; up to four times that
+    /// as level 0 fills, and any number once writers would be slowed for it. `None` for any at all times. A guard for
+    /// reads on media that suffer under writes.
+    pub background_bytes_per_second: Option<u64>,
 }
 
 impl TierOptions {
     /// The fast tier: no compression, 10 filter bits a key.
     pub fn fast(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
-        Self { path: path.into(), capacity_bytes, compression: Compression::None, filter_bits_per_key: 10 }
+        Self {
+            path: path.into(),
+            capacity_bytes,
+            compression: Compression::None,
+            filter_bits_per_key: 10,
+            background_bytes_per_second: None,
+        }
     }
 
     /// The capacity tier: lz4, 14 filter bits a key.
     pub fn capacity(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
-        Self { path: path.into(), capacity_bytes, compression: Compression::Lz4, filter_bits_per_key: 14 }
+        Self {
+            path: path.into(),
+            capacity_bytes,
+            compression: Compression::Lz4,
+            filter_bits_per_key: 14,
+            background_bytes_per_second: None,
+        }
     }
 }
 
@@ -254,6 +270,9 @@ impl Options {
         for (i, tier) in self.tiers.iter().enumerate() {
             between(&format!("tiers[{i}].capacity_bytes"), tier.capacity_bytes, TIER_BYTES_MIN, 1 << 60)?;
             between(&format!("tiers[{i}].filter_bits_per_key"), tier.filter_bits_per_key.into(), 0, 32)?;
+            if let Some(rate) = tier.background_bytes_per_second {
+                between(&format!("tiers[{i}].background_bytes_per_second"), rate, MIB, 1 << 40)?;
+            }
             let twice = self.tiers[..i].iter().any(|other| other.path == tier.path);
             check(!twice, format!("tiers[{i}].path {} is named twice", tier.path.display()))?;
         }

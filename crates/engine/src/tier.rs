@@ -7,12 +7,13 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FileId;
 use crate::table::Compression;
-use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Meter};
-use cuesta_sched::atomic::{AtomicU64, Ordering};
+use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Limiter, Meter, Pace};
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One tier.
 #[derive(Debug)]
@@ -24,6 +25,15 @@ pub(crate) struct Tier {
     pub(crate) filter_bits_per_key: u32,
     /// Bytes of files, and of leases not yet settled.
     taken: AtomicU64,
+    /// Direct I/O was asked for, and its file system cannot.
+    no_direct_io: AtomicBool,
+    /// Holds back merges and relocations, if that was asked for.
+    background: Option<(u64, Limiter)>,
+}
+
+/// What a background job's I/O counts as that is held back: what writers wait for goes on.
+fn is_held_back(cause: Cause) -> bool {
+    matches!(cause, Cause::Compaction | Cause::Demotion | Cause::Promotion)
 }
 
 /// All tiers, fastest first.
@@ -65,8 +75,42 @@ impl Tier {
         capacity_bytes: u64,
         (compression, filter_bits_per_key): (Compression, u32),
     ) -> Self {
-        let taken = AtomicU64::new(0);
-        Self { ordinal, directory, capacity_bytes, compression, filter_bits_per_key, taken }
+        let (taken, no_direct_io) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self {
+            ordinal,
+            directory,
+            capacity_bytes,
+            compression,
+            filter_bits_per_key,
+            taken,
+            no_direct_io,
+            background: None,
+        }
+    }
+
+    /// Holds merges and relocations back to so many bytes a second.
+    pub(crate) fn limit_background(&mut self, sched: &Sched, bytes_per_second: u64) {
+        let pace = Pace { bytes_per_second, per_call: Duration::ZERO };
+        self.background = Some((bytes_per_second, Limiter::new(sched, pace)));
+    }
+
+    /// Lets them go so many times as fast; `None` for as fast as they can.
+    pub(crate) fn raise_background(&self, times: Option<f64>) {
+        if let Some((rate, limiter)) = &self.background {
+            let bytes_per_second = times.map_or(0, |times| (*rate as f64 * times) as u64);
+            limiter.set_pace(Pace { bytes_per_second, per_call: Duration::ZERO });
+        }
+    }
+
+    /// Whether tables here go through the page cache although direct I/O was asked for.
+    pub(crate) fn has_no_direct_io(&self) -> bool {
+        self.no_direct_io.load(Ordering::Relaxed)
+    }
+
+    fn note_access(&self, asked: Access, device: &dyn Device) {
+        if asked == Access::Direct && !device.geometry().direct {
+            self.no_direct_io.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Bytes taken by files and leases.
@@ -205,8 +249,13 @@ impl Tiers {
         &self.all[0]
     }
 
-    /// Counts what is read and written through `device`.
+    /// Counts what is read and written through `device`, and holds it back if it is a merge's or a relocation's.
     pub(crate) fn metered(&self, device: Arc<dyn Device>, tier: usize, cause: Cause) -> Arc<dyn Device> {
+        let limiter = self.all.get(tier).and_then(|tier| tier.background.as_ref());
+        let device = match limiter {
+            Some((_, limiter)) if is_held_back(cause) => limiter.wrap(device),
+            _ => device,
+        };
         self.meter.attach(device, tier, cause)
     }
 
@@ -216,6 +265,7 @@ impl Tiers {
         let made = directory.create(&file.to_string(), self.table_access);
         let made =
             made.map_err(|source| Error::io(format!("make {file} in {}", directory.place()), source))?;
+        self.get(tier)?.note_access(self.table_access, made.as_ref());
         Ok(self.metered(made, tier as usize, cause))
     }
 
@@ -223,6 +273,9 @@ impl Tiers {
     pub(crate) fn open_table_file(&self, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
         let directory = &self.get(tier)?.directory;
         let opened = directory.open(&file.to_string(), self.table_access);
+        if let Ok(opened) = &opened {
+            self.get(tier)?.note_access(self.table_access, opened.as_ref());
+        }
         opened.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
                 Error::corrupt(format!("{}/{file}", directory.place()), 0, "the file is missing")

@@ -34,7 +34,9 @@ fn what_the_store_counts_is_what_the_kernel_counts() {
     let db = Db::open(&options).unwrap();
     let (kernel_before, told_before) = (kernel(), told(&db));
     let key = |i: u32| format!("key{:08}", i.wrapping_mul(2_654_435_769) % 40_000);
-    (0..60_000).for_each(|i| drop(db.put(key(i), [i as u8; 900]).unwrap()));
+    for i in 0..60_000 {
+        db.put(key(i), [i as u8; 900]).unwrap();
+    }
     db.flush().unwrap();
     db.wait_for_background().unwrap();
     (0..20_000).for_each(|i| drop(db.get(key(i * 7)).unwrap()));

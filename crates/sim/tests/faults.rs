@@ -5,7 +5,7 @@
 
 use cuesta::{Db, Durability, ErrorKind, Range, StoreState, World};
 use cuesta_device::sim::{Effect, Fault, SimConfig, SimDisk, SyncFailure};
-use cuesta_sched::Sched;
+use cuesta_sched::{Rng, Sched};
 use cuesta_sim::{options, world};
 
 fn small() -> cuesta::Options {
@@ -102,4 +102,43 @@ fn a_fast_tier_made_smaller_drains_and_one_made_larger_fills() {
         assert!(on_fast(&db) > 4 << 20, "{}", db.stats());
         db.close().unwrap();
     });
+}
+
+#[test]
+fn merges_are_held_back_where_that_is_asked_for_and_reads_are_not() {
+    const RATE: u64 = 1 << 20;
+    let elapsed = |rate: Option<u64>| {
+        let sched = Sched::simulated(1);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        let mut options = options(5, Durability::Os);
+        // Everything on the second tier, and merges due all the time.
+        options.tiers[0].capacity_bytes = 2 << 20;
+        options.tiers[1].background_bytes_per_second = rate;
+        options.level0_merge = 2;
+        sched.run(|| {
+            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            let mut rng = Rng::new(3);
+            for i in 0..3000u64 {
+                let value: Vec<u8> = (0..125).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
+                db.put(format!("key{:05}", i * 7 % 3000), value).unwrap();
+            }
+            let begun = sched.now();
+            for i in 0..100 {
+                db.get(format!("key{i:05}")).unwrap().unwrap();
+            }
+            let reads = sched.now() - begun;
+            db.wait_for_background().unwrap();
+            let io = db.stats().io.get(1, cuesta::Cause::Compaction);
+            (sched.now(), reads, io.read_bytes + io.write_bytes)
+        })
+    };
+    let (free, ..) = elapsed(None);
+    let (held_back, reads, bytes) = elapsed(Some(RATE));
+    // Never more than four times the rate, but for what the last call of all took.
+    let least = std::time::Duration::from_secs_f64(bytes as f64 / (4 * RATE) as f64);
+    assert!(
+        bytes > 4 << 20 && held_back > least && held_back > 2 * free,
+        "{held_back:?}, {free:?}, {bytes} bytes"
+    );
+    assert!(reads < std::time::Duration::from_millis(100), "{reads:?}");
 }

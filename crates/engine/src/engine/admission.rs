@@ -14,6 +14,9 @@
 //!   an eighth at most, is not for puts: deletes, and the merges that make them give room back, go on when a put is
 //!   refused.
 //!
+//! Merges and relocations go by the same numbers: where a tier holds them back, for the sake of reads, they are let go
+//! faster as level 0 fills, and as fast as they can before any writer is slowed for them.
+//!
 //! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait; without room a put waits for what
 //! runs, and is told `Full` when nothing that could be done will make any. A write that is not slowed costs one relaxed
 //! load here and reads no clock.
@@ -38,6 +41,8 @@ const RATE_UNKNOWN: f64 = 1e9;
 const DELAY_MAX: Duration = Duration::from_millis(200);
 /// Writers sleep once they are this far ahead of the rate: shorter sleeps cost more than they are worth.
 const AHEAD_MAX: Duration = Duration::from_millis(2);
+/// Merges that are held back may go so many times as fast before they are not.
+const BACKGROUND_RAISE: f64 = 4.0;
 /// How long a decision holds.
 const DECISION: Duration = Duration::from_millis(10);
 /// Memtables' worth of room below which writers are slowed.
@@ -122,6 +127,12 @@ impl Load {
     pub(crate) fn rate(&self, puts: bool) -> Option<f64> {
         let rates = [self.rate_by_flushes(), self.rate_by_level0(), self.rate_by_room().filter(|_| puts)];
         rates.into_iter().flatten().reduce(f64::min).map(|rate| rate.max(RATE_MIN))
+    }
+
+    /// How many times as fast as asked merges may go, by the runs beyond those that make one due; `None` for any speed.
+    pub(crate) fn background(&self, due: f64) -> Option<f64> {
+        let way = (self.runs - due) / (self.slow - due);
+        (way < 1.0 && self.room > 0.0).then_some(1.0 + (BACKGROUND_RAISE - 1.0) * way.max(0.0))
     }
 
     fn rate_by_flushes(&self) -> Option<f64> {
@@ -233,6 +244,8 @@ impl Engine {
         let rate = |puts| load.rate(puts).map_or(UNLIMITED, |rate| rate as u64);
         self.pacer.rate.store(rate(true), Ordering::Relaxed);
         self.pacer.rate_of_deletes.store(rate(false), Ordering::Relaxed);
+        let times = load.background(f64::from(self.options.level0_merge));
+        self.tiers.all.iter().for_each(|tier| tier.raise_background(times));
     }
 
     fn load(&self, state: &State) -> Load {
@@ -418,6 +431,13 @@ mod tests {
         assert_eq!(rate(20.0, 4.0), 3.2);
         // Never none at all.
         assert_eq!(rate(30.0, 4.0) * MIB, RATE_MIN);
+    }
+
+    #[test]
+    fn merges_that_are_held_back_are_let_go_as_level_0_fills() {
+        let times = |runs: f64| Load { runs, ..LOAD }.background(4.0);
+        assert_eq!([1.0, 4.0, 8.0, 12.0].map(times), [Some(1.0), Some(1.0), Some(2.5), None]);
+        assert_eq!(Load { room: 0.0, ..LOAD }.background(4.0), None);
     }
 
     #[test]

@@ -183,7 +183,11 @@ pub(crate) fn tiers(options: &Options, world: &World) -> Result<Arc<Tiers>> {
     }
     let one = |(i, (tier, directory)): (usize, (&crate::options::TierOptions, &Arc<dyn Directory>))| {
         let shape = (tier.compression, tier.filter_bits_per_key);
-        Tier::new(i, directory.clone(), tier.capacity_bytes, shape)
+        let mut made = Tier::new(i, directory.clone(), tier.capacity_bytes, shape);
+        if let Some(rate) = tier.background_bytes_per_second {
+            made.limit_background(&world.sched, rate);
+        }
+        made
     };
     let all: Vec<Tier> = options.tiers.iter().zip(&world.directories).enumerate().map(one).collect();
     let table_access = if options.direct_io { Access::Direct } else { Access::Buffered };

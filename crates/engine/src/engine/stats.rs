@@ -34,6 +34,9 @@ pub struct TierStats {
     pub used_bytes: u64,
     /// Of these, what is set aside for the log to grow.
     pub set_aside_bytes: u64,
+    /// Tables go through the operating system's page cache here, since the file system cannot do the direct I/O that was
+    /// asked for: it holds their blocks a second time, beyond the memory number.
+    pub no_direct_io: bool,
 }
 
 /// One level, in numbers.
@@ -186,6 +189,7 @@ impl Engine {
             capacity_bytes: tier.capacity_bytes,
             used_bytes: tier.taken_bytes(),
             set_aside_bytes: if tier.ordinal == 0 { self.log_room.spare_bytes() } else { 0 },
+            no_direct_io: tier.has_no_direct_io(),
         };
         let tiers: Vec<TierStats> = self.tiers.all.iter().map(tier).collect();
         let level = |level: &crate::version::Level| {
@@ -303,10 +307,13 @@ impl fmt::Display for Stats {
             let share = tier.used_bytes as f64 * 100.0 / tier.capacity_bytes.max(1) as f64;
             let (used, capacity) = (Size(tier.used_bytes), Size(tier.capacity_bytes));
             write!(f, "tier {i}     {used} of {capacity} ({share:.1} %)  {}", tier.place)?;
-            match tier.set_aside_bytes {
-                0 => writeln!(f)?,
-                bytes => writeln!(f, ", {} set aside for the log", Size(bytes))?,
+            if tier.set_aside_bytes > 0 {
+                write!(f, ", {} set aside for the log", Size(tier.set_aside_bytes))?;
             }
+            if tier.no_direct_io {
+                write!(f, ", no direct I/O there: through the page cache")?;
+            }
+            writeln!(f)?;
         }
         let m = &self.memory;
         writeln!(
