@@ -9,7 +9,6 @@
 //!   over the time until then. Of that, no more is taken than leaves `level0_slow` runs for the merge after it, so the
 //!   sizes of merges settle instead of swinging between few and many. Since every look corrects the one before, a merge
 //!   that is slower than it was expected to be costs a little speed for a while, and no stop.
-//!
 //! - *Room.* Below four memtables' worth of room on the tiers, writers slow down with what is left. A part of each tier,
 //!   an eighth at most, is not for puts: deletes, and the merges that make them give room back, go on when a put is
 //!   refused.
@@ -244,6 +243,9 @@ impl Engine {
         let rate = |puts| load.rate(puts).map_or(UNLIMITED, |rate| rate as u64);
         self.pacer.rate.store(rate(true), Ordering::Relaxed);
         self.pacer.rate_of_deletes.store(rate(false), Ordering::Relaxed);
+        if load.rate_by_room().is_none() {
+            self.background.stop_reclaiming();
+        }
         let times = load.background(f64::from(self.options.level0_merge));
         self.tiers.all.iter().for_each(|tier| tier.raise_background(times));
     }

@@ -129,6 +129,11 @@ impl Background {
         self.state.lock().refused.iter().any(|refused| refused.times > 0)
     }
 
+    /// There is room enough: merges are due by their sizes alone again.
+    pub(super) fn stop_reclaiming(&self) {
+        self.reclaim.store(false, Ordering::Relaxed);
+    }
+
     /// A job waits for so many bytes on the fast tier; 0 for none.
     pub(super) fn want(&self, bytes: u64) {
         self.wanted.store(bytes, Ordering::Relaxed);
