@@ -151,7 +151,8 @@ impl TierOptions {
 /// How a store behaves; see the fields. Start from [`Options::at`], [`Options::tiered`] or [`Options::default`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Fastest first. The log, the manifest and all indexes and filters are on the first. At least one.
+    /// Fastest first. The log and the manifest are on the first, indexes and filters too while it has room for them. At
+    /// least one.
     pub tiers: Vec<TierOptions>,
     /// Bytes of memory for everything the store holds: cache, memtables, indexes. At least 8 MiB.
     pub memory_bytes: u64,

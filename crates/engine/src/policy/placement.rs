@@ -3,7 +3,8 @@
 //! Tables are ranked: upper levels before lower ones, and within a level those that are read more from media before
 //! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes. So the top
 //! levels fill the fast tier, one level straddles, table by table, and no room is stranded. Room is what is free and what
-//! tables take already, less a sixty-fourth of the tier, for jobs on their way.
+//! tables take already, less a sixty-fourth of the tier (64 KiB at least) for jobs on their way, and on the last tier less
+//! what is kept for deletes and merges.
 //!
 //! A table that is not where it should be is put there by a [`Plan::Relocate`], one at a time and after merges that are
 //! due: the highest rank that wants up first, as soon as there is room; the lowest that must go down only when the

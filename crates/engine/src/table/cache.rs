@@ -2,9 +2,9 @@
 //!
 //! Blocks of up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
 //! go back to it, so a cache that turns over does not fragment memory; those between are on the heap. A block is charged
-//! by its length, a frame at least. How much the cache may hold is what others leave of the memory number (`memory`). Admission and eviction are quick_cache's: a
-//! small queue for newcomers in front of a clock for what was used again, so a scan passes through without emptying
-//! it. Hashing is seeded, and the number of shards fixed, so that simulated runs repeat.
+//! by its length, a frame at least. How much the cache may hold is what others leave of the memory number (`memory`).
+//! Admission and eviction are quick_cache's: a small queue for newcomers in front of a clock for what was used again, so a
+//! scan passes through without emptying it. Hashing is seeded, and the number of shards fixed, so that simulated runs repeat.
 //!
 //! A hit is one shard's read lock, which no writer of the store takes, and one reference count.
 
