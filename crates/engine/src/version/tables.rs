@@ -1,8 +1,9 @@
 //! Handles to tables, and the end of their files.
 //!
 //! A handle opens its table on first use, so a damaged table hurts only those who read it. The edit that removes a
-//! table marks its handle; when the last version or cursor that holds it lets go, the handle puts its files on the
-//! list of garbage, and a background worker removes them: readers never do.
+//! table marks its files; when the last version or cursor that holds one lets go, the file comes onto the list of
+//! garbage, and a background worker removes it: readers never do. A table whose data was relocated has two handles for
+//! a while, which share its meta file: a reader of the old one may open it after the new one is gone.
 
 use super::edit::TableMeta;
 use crate::error::{Error, Result};
@@ -63,31 +64,65 @@ impl Tables {
     }
 }
 
+/// A file of a table, as long as somebody may open it.
+struct TableFile {
+    part: Part,
+    tables: Arc<Tables>,
+    /// It goes with its last holder.
+    obsolete: AtomicBool,
+}
+
+impl TableFile {
+    fn new(part: Part, tables: Arc<Tables>) -> Self {
+        Self { part, tables, obsolete: AtomicBool::new(false) }
+    }
+
+    fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.tables.garbage.lock().push(self.part);
+        }
+    }
+}
+
 /// A table of a version.
 pub(crate) struct TableHandle {
     pub(crate) meta: TableMeta,
     tables: Arc<Tables>,
+    data_file: TableFile,
+    /// Shared by all handles of the table.
+    meta_file: Arc<TableFile>,
     opened: OnceLock<Arc<Table>>,
     /// Reads of its data from media; outlives a relocation.
     reads: Arc<AtomicU64>,
-    obsolete: AtomicBool,
-    /// Only its data part is.
-    relocated: AtomicBool,
 }
 
 impl TableHandle {
     pub(crate) fn new(meta: TableMeta, tables: Arc<Tables>) -> Arc<Self> {
-        Self::with_reads(meta, tables, Arc::default())
+        let [_, part] = meta.parts();
+        let meta_file = Arc::new(TableFile::new(part, tables.clone()));
+        Self::over(meta, tables, meta_file, Arc::default())
     }
 
-    fn with_reads(meta: TableMeta, tables: Arc<Tables>, reads: Arc<AtomicU64>) -> Arc<Self> {
-        let (obsolete, relocated) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { meta, tables, opened: OnceLock::new(), reads, obsolete, relocated })
+    fn over(
+        meta: TableMeta,
+        tables: Arc<Tables>,
+        meta_file: Arc<TableFile>,
+        reads: Arc<AtomicU64>,
+    ) -> Arc<Self> {
+        let [part, _] = meta.parts();
+        let data_file = TableFile::new(part, tables.clone());
+        Arc::new(Self { meta, tables, data_file, meta_file, opened: OnceLock::new(), reads })
     }
 
     /// The same table with its data elsewhere, as `meta` says; it stays as hot.
     pub(crate) fn relocated(&self, meta: TableMeta) -> Arc<Self> {
-        Self::with_reads(meta, self.tables.clone(), self.reads.clone())
+        Self::over(meta, self.tables.clone(), self.meta_file.clone(), self.reads.clone())
     }
 
     /// Reads of its data from media, halved now and then by [`TableHandle::cool`].
@@ -146,33 +181,70 @@ impl TableHandle {
         }
     }
 
-    /// The table is in no later version; its files go with the last holder of this handle.
+    /// The table is in no later version; its files go with their last holders.
     pub(crate) fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        self.data_file.mark_obsolete();
+        self.meta_file.mark_obsolete();
     }
 
     /// Later versions have the table's data elsewhere; the data part here goes with the last holder of this handle.
     pub(crate) fn mark_relocated(&self) {
         self.tables.lingering.lock().insert(self.meta.number);
-        self.relocated.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for TableHandle {
-    fn drop(&mut self) {
-        let parts = self.meta.parts();
-        let gone = match (*self.obsolete.get_mut(), *self.relocated.get_mut()) {
-            (true, _) => &parts[..],
-            (false, true) if planted::has(Bug::RelocatedKeptForEver) => return,
-            (false, true) => &parts[..1],
-            (false, false) => return,
-        };
-        self.tables.garbage.lock().extend(gone);
+        if !planted::has(Bug::RelocatedKeptForEver) {
+            self.data_file.mark_obsolete();
+        }
     }
 }
 
 impl fmt::Debug for TableHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.meta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Compression;
+    use crate::tier::Tier;
+    use cuesta_device::{Access, Directory, FileDirectory, Meter};
+
+    #[test]
+    fn a_file_goes_with_the_last_handle_that_may_open_it() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let tier = |(i, dir): (usize, &tempfile::TempDir)| {
+            let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(dir.path()).unwrap());
+            for kind in [FileKind::Data, FileKind::Meta] {
+                directory.create(&FileId::new(kind, 5).to_string(), Access::Buffered).unwrap();
+            }
+            Tier::new(i, directory, 1 << 20, (Compression::None, 10))
+        };
+        let all = dirs.iter().enumerate().map(tier).collect();
+        let tiers = Arc::new(Tiers { all, meter: Meter::new(2), table_access: Access::Buffered });
+        let sched = Sched::simulated(1);
+        let files = || {
+            let listed = tiers.all.iter().map(|tier| tier.directory.list().unwrap());
+            let mut names: Vec<String> = listed
+                .enumerate()
+                .flat_map(|(i, files)| files.into_iter().map(move |file| format!("{i} {}", file.name)))
+                .collect();
+            names.sort();
+            names.join(", ")
+        };
+        let cache = Arc::new(BlockCache::new(1 << 20, 1));
+        let tables = Tables::new(&sched, StoreId(1), tiers.clone(), cache);
+        let [fast, below] =
+            [0, 1].map(|data_tier| TableMeta { number: 5, data_tier, ..TableMeta::default() });
+        let old = TableHandle::new(fast, tables.clone());
+        let new = old.relocated(below);
+        old.mark_relocated();
+        // Then merged away, while somebody still reads by a version from before both.
+        new.mark_obsolete();
+        drop(new);
+        tables.collect_garbage().unwrap();
+        assert_eq!(files(), "0 data-00000005, 0 meta-00000005, 1 meta-00000005");
+        drop(old);
+        tables.collect_garbage().unwrap();
+        assert_eq!(files(), "1 meta-00000005");
     }
 }
