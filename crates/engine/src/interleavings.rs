@@ -8,15 +8,15 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
+use crate::cache::{Block, BlockKey, BlockSlice, Cache, PointRead};
 use crate::key::{Cursor, Kind, Seq, Target, Trailer};
 use crate::memtable::{MemCursor, MemTable};
-use crate::table::cache::{BlockCache, BlockKey};
 use crate::{Db, Durability, ErrorKind, Options, Range, TierOptions, World};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::shuttle::scheduler::{PctScheduler, RandomScheduler};
 use cuesta_sched::shuttle::{Config, Runner, thread};
-use cuesta_sched::{Rng, Sched};
+use cuesta_sched::{Mutex, Rng, Sched};
 use std::sync::Arc;
 
 /// Runs `model` under so many schedules.
@@ -96,20 +96,20 @@ fn a_walk_backwards_beside_a_writer_is_sorted_and_misses_nothing_old() {
 #[test]
 fn a_block_of_the_cache_stays_what_it_was_while_somebody_holds_it() {
     under_all(PARTS, || {
-        let cache = Arc::new(BlockCache::new(64 << 10, 7));
+        let cache = Arc::new(Cache::new(64 << 10, 7));
         let work = |from: u64| {
             let cache = cache.clone();
             thread::spawn(move || {
                 let mut held = Vec::new();
                 for i in from..from + 12 {
                     let key = BlockKey { table: 1, at: i % 16 };
-                    let block = cache.get(key).unwrap_or_else(|| {
+                    let block = cache.block(key).unwrap_or_else(|| {
                         let fill = |bytes: &mut [u8]| {
                             bytes.fill(key.at as u8);
                             Ok::<(), ()>(())
                         };
-                        let block = cache.block(64, fill).unwrap();
-                        cache.insert(key, block.clone());
+                        let block = Block::filled(64, fill).unwrap();
+                        cache.keep_block(key, block.clone());
                         block
                     });
                     thread::yield_now();
@@ -210,6 +210,52 @@ fn a_reader_beside_flushes_and_merges_sees_whole_batches_in_order() {
 }
 
 #[test]
+fn what_a_get_leaves_in_the_cache_is_never_used_once_it_is_old() {
+    const KEY: &[u8] = b"key";
+    under_all(PARTS, || {
+        let sched = Sched::real(1);
+        // A store as its readers see it: the memtable's version of the key and the table's.
+        let current = Arc::new(Mutex::new(&sched, (None, 1u64)));
+        let cache = Arc::new(Cache::new(1 << 20, 7));
+        let get = {
+            let (current, cache) = (current.clone(), cache.clone());
+            move || {
+                let noted = cache.flushes();
+                let (in_memtable, in_table) = *current.lock();
+                if let Some(seq) = in_memtable {
+                    return seq;
+                }
+                if let Some(object) = cache.object(KEY, Seq::MAX) {
+                    return u64::from(object.value()[0]);
+                }
+                thread::yield_now();
+                let block = Block::filled(64, |bytes| {
+                    bytes.fill(in_table as u8);
+                    Ok::<(), ()>(())
+                });
+                let value = &BlockSlice::new(block.unwrap(), 0..9);
+                let (seq, block, fresh) = (Seq(in_table), BlockKey { table: 1, at: 0 }, Some(noted));
+                cache.keep_read(&PointRead { key: KEY, seq, value, block, was_cached: false, fresh });
+                in_table
+            }
+        };
+        let theirs = get.clone();
+        let reader = thread::spawn(move || [theirs(), theirs()]);
+        for seq in 2..=3 {
+            current.lock().0 = Some(seq);
+            let (mut writer, memtable) = MemTable::new(3);
+            writer.insert(KEY, put(seq), &[seq as u8]);
+            cache.flush(&mut MemCursor::new(memtable)).unwrap();
+            *current.lock() = (None, seq);
+            assert_eq!(get(), seq, "right after its flush");
+        }
+        let seen = reader.join().unwrap();
+        assert!(seen.is_sorted(), "{seen:?}");
+        assert_eq!((get(), get()), (3, 3), "after {seen:?}");
+    });
+}
+
+#[test]
 fn keyspaces_made_at_once_exist_once_and_for_good() {
     under_all(WHOLE, || {
         let disk = disk();
@@ -264,9 +310,11 @@ fn a_close_beside_a_writer_keeps_what_was_acknowledged() {
 #[test]
 fn planted_races_are_found() {
     use crate::planted::{Bug, wake};
-    let hunts: [(Bug, fn()); 4] = [
+    let hunts: [(Bug, fn()); 6] = [
         (Bug::AcknowledgedEarly, what_writers_that_share_syncs_were_told_is_durable_is),
         (Bug::PublishedEarly, a_reader_beside_flushes_and_merges_sees_whole_batches_in_order),
+        (Bug::ObjectConfirmedBlindly, what_a_get_leaves_in_the_cache_is_never_used_once_it_is_old),
+        (Bug::ObjectOutlivesFlush, what_a_get_leaves_in_the_cache_is_never_used_once_it_is_old),
         (Bug::ManifestSyncDropped, keyspaces_made_at_once_exist_once_and_for_good),
         (Bug::CloseSyncDropped, a_close_beside_a_writer_keeps_what_was_acknowledged),
     ];

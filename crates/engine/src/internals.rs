@@ -5,15 +5,15 @@
 
 #![allow(missing_docs, reason = "named by what they measure")]
 
+use crate::cache::{Block, BlockKey, BlockSlice, Cache, PointRead};
 use crate::error::Result;
 use crate::format::record::{RECORD_HEADER_BYTES, stored_bytes};
 use crate::format::{Malformed, StoreId};
-use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, Trailer};
+use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, Trailer, hash};
 use crate::log::{LogWriter, NextLog};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::merge::Merge;
-use crate::table::BlockCache;
-use crate::table::parts::{BlockBuilder, BlockCursor, build_filter, hash, may_contain};
+use crate::table::parts::{BlockBuilder, BlockCursor, build_filter, may_contain};
 use cuesta_device::FileDirectory;
 use cuesta_sched::Rng;
 use std::path::Path;
@@ -29,6 +29,50 @@ fn put(seq: u64) -> Trailer {
     Trailer::new(Seq(seq), Kind::Put)
 }
 
+/// The cache, without a store around it: what would gets and scans of records in blocks find?
+#[derive(Debug)]
+pub struct CacheTrial {
+    cache: Cache,
+}
+
+impl CacheTrial {
+    pub fn new(bytes: u64) -> Self {
+        Self { cache: Cache::new(bytes, 1) }
+    }
+
+    fn read(len: usize) -> Block {
+        Block::filled::<Malformed>(len, |_| Ok(())).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// A get of a value that lies in block `number`, of `block_bytes`: whether it needs no read.
+    pub fn get(&self, key: &[u8], value_bytes: usize, number: u64, block_bytes: usize) -> bool {
+        let noted = self.cache.flushes();
+        if self.cache.object(key, Seq::MAX).is_some() {
+            return true;
+        }
+        let block = BlockKey { table: 1, at: number };
+        let found = self.cache.block_for_point(block);
+        let hit = found.is_some();
+        let (data, was_cached) = found.unwrap_or_else(|| {
+            let data = Self::read(block_bytes);
+            self.cache.keep_for_point(block, data.clone());
+            (data, false)
+        });
+        let value = &BlockSlice::new(data, 0..value_bytes);
+        let fresh = Some(noted);
+        self.cache.keep_read(&PointRead { key, seq: Seq(1), value, block, was_cached, fresh });
+        hit
+    }
+
+    /// A scan reads block `number`.
+    pub fn scan(&self, number: u64, block_bytes: usize) {
+        let block = BlockKey { table: 1, at: number };
+        if self.cache.block(block).is_none() {
+            self.cache.keep_block(block, Self::read(block_bytes));
+        }
+    }
+}
+
 /// A seek to a random key of a data block of 4 KiB.
 pub fn block_search() -> impl FnMut() -> bool {
     let mut builder = BlockBuilder::default();
@@ -38,8 +82,7 @@ pub fn block_search() -> impl FnMut() -> bool {
         builder.add(Entry { key: &keys[keys.len() - 1], trailer: put(1), value: &VALUE });
     }
     let bytes = builder.finish().to_vec();
-    let cache = BlockCache::new(1 << 20, 1);
-    let block = cache.block(bytes.len(), |out| {
+    let block = Block::filled(bytes.len(), |out| {
         out.copy_from_slice(&bytes);
         Ok::<(), Malformed>(())
     });

@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use twox_hash::XxHash3_64;
 
 /// Longest user key, in bytes. The empty key is a key.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
@@ -14,6 +15,11 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes that the keyspace's id takes before a user key.
 pub(crate) const KEYSPACE_BYTES: usize = 4;
+
+/// A hash of a key with its prefix. Tables' filters are built from it, so it is part of their format.
+pub(crate) fn hash(key: &[u8]) -> u64 {
+    XxHash3_64::oneshot(key)
+}
 
 /// A keyspace's number; never reused in the life of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,6 +30,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Cuesta runs on Linux only");
 
+mod cache;
 mod compaction;
 mod db;
 mod engine;
@@ -56,6 +57,7 @@ mod tier;
 mod value;
 mod version;
 
+pub use cache::HitCounts;
 pub use cuesta_device::{Cause, Count, Counters};
 pub use db::{Batch, Cursor, Db, Keyspace, KeyspaceStats, Range, Scan, Snapshot};
 pub use engine::explain::{Explanation, Holding, VersionFound};

@@ -51,11 +51,13 @@ pub enum Bug {
     CopiedFromRemovedBeforeEdit,
     RelocatedKeptForEver,
     RetiredLogsHeld,
+    ObjectConfirmedBlindly,
+    ObjectOutlivesFlush,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -98,6 +100,8 @@ impl Bug {
         Self::CopiedFromRemovedBeforeEdit,
         Self::RelocatedKeptForEver,
         Self::RetiredLogsHeld,
+        Self::ObjectConfirmedBlindly,
+        Self::ObjectOutlivesFlush,
     ];
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

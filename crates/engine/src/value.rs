@@ -1,11 +1,12 @@
 //! Keys and values as readers get them.
 
-use crate::table::BlockSlice;
+use crate::cache::{BlockSlice, Object};
 use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
-/// A value. Clones are cheap; as long as one lives, it holds its bytes, or the cached block they lie in.
+/// A value. Clones are cheap; as long as one lives, it holds its bytes, or the block they lie in.
 #[derive(Clone)]
 pub struct Value {
     bytes: Bytes,
@@ -13,8 +14,9 @@ pub struct Value {
 
 #[derive(Clone)]
 enum Bytes {
-    Copied(std::sync::Arc<[u8]>),
-    Cached(BlockSlice),
+    Copied(Arc<[u8]>),
+    InBlock(BlockSlice),
+    Object(Arc<Object>),
 }
 
 impl Value {
@@ -22,8 +24,12 @@ impl Value {
         Self { bytes: Bytes::Copied(bytes.into()) }
     }
 
-    pub(crate) fn cached(slice: BlockSlice) -> Self {
-        Self { bytes: Bytes::Cached(slice) }
+    pub(crate) fn in_block(slice: BlockSlice) -> Self {
+        Self { bytes: Bytes::InBlock(slice) }
+    }
+
+    pub(crate) fn object(object: Arc<Object>) -> Self {
+        Self { bytes: Bytes::Object(object) }
     }
 }
 
@@ -32,7 +38,8 @@ impl Deref for Value {
     fn deref(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Copied(bytes) => bytes,
-            Bytes::Cached(slice) => slice,
+            Bytes::InBlock(slice) => slice,
+            Bytes::Object(object) => object.value(),
         }
     }
 }

@@ -9,20 +9,21 @@ use std::path::{Path, PathBuf};
 /// What each module may use of this crate, besides itself; lowest layer first.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("planted", &[]),
+    ("cache", &["error", "key", "memory"]),
     ("error", &[]),
     ("format", &["error", "key"]),
     ("key", &["error"]),
     ("log", &["error", "format", "key"]),
     ("memory", &[]),
     ("memtable", &["error", "key"]),
-    ("table", &["error", "format", "key", "memory"]),
+    ("table", &["cache", "error", "format", "key", "memory"]),
     ("merge", &["error", "key"]),
     ("options", &["error", "key", "log", "table"]),
     ("tier", &["error", "format", "table"]),
-    ("version", &["error", "format", "key", "log", "memory", "table", "tier"]),
+    ("version", &["cache", "error", "format", "key", "log", "memory", "table", "tier"]),
     ("policy", &["options", "version"]),
     ("compaction", &["error", "format", "key", "table", "tier", "version"]),
-    ("value", &["table"]),
+    ("value", &["cache"]),
 ];
 
 fn sources(dir: &Path, out: &mut Vec<PathBuf>) {

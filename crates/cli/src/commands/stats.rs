@@ -85,7 +85,10 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "reads_by_tier": ratios.reads_by_tier,
             "index_bytes_per_entry": ratios.index_bytes_per_entry,
         },
-        "cache": { "hits": stats.cache.hits, "misses": stats.cache.misses },
+        "cache": {
+            "blocks": { "hits": stats.cache.blocks.hits, "misses": stats.cache.blocks.misses },
+            "objects": { "hits": stats.cache.objects.hits, "misses": stats.cache.objects.misses },
+        },
         "operations": {
             "gets": operations.gets, "writes": operations.writes, "written_bytes": operations.written_bytes,
             "scans": operations.scans, "seeks": operations.seeks, "flushes": operations.flushes, "merges": operations.merges,

@@ -7,6 +7,7 @@
 use super::op::{Op, OpKind};
 use rustix::io::Errno;
 use std::io;
+use std::time::Duration;
 
 /// An error that a medium or file system returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub enum Effect {
     StaleRead,
     /// A read returns the bytes 4,096 before its place (after it, at the start of the file); zeros past the end.
     MisdirectedRead,
+    /// A read returns its bytes after so long, on the scheduler's clock.
+    LateRead(Duration),
     /// A write lands 4,096 bytes before its place (after it, at the start of the file).
     MisdirectedWrite,
 }
@@ -78,7 +81,7 @@ impl Effect {
             Self::Fail(_) | Self::Interrupted => true,
             Self::Short { .. } | Self::MisdirectedWrite => kind == OpKind::Write,
             Self::SyncFails(_) | Self::SyncLies => kind.is_sync(),
-            Self::StaleRead | Self::MisdirectedRead => kind == OpKind::Read,
+            Self::StaleRead | Self::MisdirectedRead | Self::LateRead(_) => kind == OpKind::Read,
         }
     }
 }

@@ -385,7 +385,11 @@ impl Drop for SimDevice {
 impl Device for SimDevice {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.check(buffer, offset)?;
-        self.disk.operate(|state| state.read(self.id, buffer, offset))
+        let late = self.disk.operate(|state| state.read(self.id, buffer, offset))?;
+        if !late.is_zero() {
+            self.disk.sched.sleep(late);
+        }
+        Ok(())
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

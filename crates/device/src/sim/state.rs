@@ -19,6 +19,7 @@ use super::{SimConfig, power_cut};
 use crate::Listed;
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 pub(super) type FileId = u64;
 
@@ -318,7 +319,8 @@ impl State {
         self.next_change
     }
 
-    pub(super) fn read(&mut self, id: FileId, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    /// How long the caller has to wait for what is in `buffer`.
+    pub(super) fn read(&mut self, id: FileId, buffer: &mut [u8], offset: u64) -> io::Result<Duration> {
         let fate = self.begin_file(id, OpKind::Read, offset, buffer.len() as u64, &[])?.or_cut()?;
         let file = self.file(id)?;
         if !buffer.is_empty() && offset.saturating_add(buffer.len() as u64) > file.image.len() as u64 {
@@ -335,7 +337,10 @@ impl State {
         if fate == Fate::Fault(Effect::StaleRead) {
             file.make_stale(buffer, offset);
         }
-        Ok(())
+        match fate {
+            Fate::Fault(Effect::LateRead(late)) => Ok(late),
+            _ => Ok(Duration::ZERO),
+        }
     }
 
     pub(super) fn write(&mut self, id: FileId, bytes: &[u8], offset: u64) -> io::Result<()> {

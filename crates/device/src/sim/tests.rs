@@ -5,6 +5,7 @@ use crate::{ALIGNMENT, AlignedBuf};
 use cuesta_sched::Priority;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::time::Duration;
 
 fn disk() -> SimDisk {
     SimDisk::new(&Sched::real(1), 2, SimConfig::default())
@@ -484,6 +485,22 @@ fn a_stale_read_returns_what_was_durable_before() {
     assert_eq!(read(&device, 1, 3), b"ld.", "what the sync overwrote");
     disk.set_faults(stale());
     assert_eq!(read(&device, 4, 3), b"...", "these bytes never were anything else");
+}
+
+#[test]
+fn a_late_read_takes_its_time_and_returns_what_was_there() {
+    let sched = Sched::simulated(1);
+    let disk = SimDisk::new(&sched, 1, SimConfig::default());
+    sched.run(|| {
+        let device = synced(&disk, b"bytes");
+        disk.set_faults(vec![Fault::new(Effect::LateRead(Duration::from_millis(7))).nth(2)]);
+        let takes = || {
+            let begun = sched.now();
+            assert_eq!(read(&device, 0, 5), b"bytes");
+            (sched.now() - begun).as_millis()
+        };
+        assert_eq!([takes(), takes(), takes()], [0, 7, 0]);
+    });
 }
 
 #[test]

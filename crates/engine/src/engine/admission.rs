@@ -22,9 +22,9 @@
 
 use super::background::Awaited;
 use super::{Engine, SEALED_MAX};
+use crate::cache::LARGE_BYTES;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Charge, Holder};
-use crate::table::LARGE_BYTES;
 use crate::tier::Tier;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};

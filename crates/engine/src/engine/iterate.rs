@@ -10,13 +10,14 @@
 
 use super::operations::Timed;
 use super::{Current, Engine};
+use crate::cache::LARGE_BYTES;
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memory::{Charge, Holder};
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
-use crate::table::{Fill, LARGE_BYTES, ReadAhead, TableCursor};
+use crate::table::{Fill, ReadAhead, TableCursor};
 use crate::version::{Run, TableHandle};
 use std::ops::Bound;
 use std::sync::Arc;

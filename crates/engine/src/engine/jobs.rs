@@ -93,6 +93,8 @@ impl Engine {
         // The tables of this moment are let go of at once: their room may be needed while this runs.
         let Some(sealed) = self.current.load().sealed.last().cloned() else { return Ok(()) };
         let input = &mut MemCursor::new(sealed.memtable.clone());
+        // All of it is visible: a memtable is sealed between groups.
+        self.tables.cache.flush(input)?;
         let bytes = sealed.memtable.used_bytes();
         let paced = self.begin_paced(Work::Flush, bytes, 0);
         let job = RunJob {

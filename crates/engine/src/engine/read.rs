@@ -1,17 +1,20 @@
 //! Point reads: from the top, stopping at the first container that has a version the reader may see.
 //!
 //! A cached `get` takes no lock that a writer takes and makes no system call: one atomic load of `current`, one of
-//! `visible`, a search in each memtable, then per table a look into its filter and, where that says yes, its index
-//! and one block, all through the cache. A value found in a table is handed out as a reference into the cached
-//! block; one found in a memtable is copied, the one allocation, since it would pin the whole arena.
+//! `visible`, a search in each memtable, a lookup among the cached objects, then per table a look into its filter and,
+//! where that says yes, its index and one block, all through the cache. A value found in the cache is handed out as a
+//! reference; one found in a memtable is copied, the one allocation, since it would pin the whole arena. A value found in
+//! a table is remembered as the cache sees fit (`cache`): as an object, two allocations and a copy, or by its block.
 
 use super::iterate::KeyRange;
-use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, Timed};
+use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, BY_OBJECTS, Timed};
 use super::{Current, Engine};
+use crate::cache::{Flushes, PointRead};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::planted::{self, Bug};
+use crate::table::Found;
 use crate::value::Value;
 use crate::version::TableHandle;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ impl Engine {
     /// The newest value of `key` (with its keyspace) at or below `at`, or as of now.
     pub(crate) fn get(&self, key: &[u8], at: Option<Seq>) -> Result<Option<Value>> {
         self.check_open()?;
+        let noted = at.is_none().then(|| self.tables.cache.flushes());
         let current = self.current.load();
         // After `current`: see the module's head of the engine.
         let mut seq = at.unwrap_or_else(|| self.visible());
@@ -36,7 +40,7 @@ impl Engine {
             seq = Seq(seq.0.saturating_sub(1));
         }
         let timing = self.operations.get();
-        let found = self.find(&current, key, Trailer::read_at(seq));
+        let found = self.find(&current, key, Trailer::read_at(seq), noted);
         self.operations.end(Timed::Get, timing);
         found
     }
@@ -44,6 +48,7 @@ impl Engine {
     /// As [`Engine::get`] for many keys, all at one number.
     pub(crate) fn get_many(&self, keys: &[Vec<u8>], at: Option<Seq>) -> Result<Vec<Option<Value>>> {
         self.check_open()?;
+        let noted = at.is_none().then(|| self.tables.cache.flushes());
         let current = self.current.load_full();
         let seq = at.unwrap_or_else(|| self.visible());
         // In key order, neighbours share blocks while these are still in the cache.
@@ -52,7 +57,7 @@ impl Engine {
         let mut found = vec![None; keys.len()];
         for i in order {
             let timing = self.operations.get();
-            found[i] = self.find(&current, &keys[i], Trailer::read_at(seq))?;
+            found[i] = self.find(&current, &keys[i], Trailer::read_at(seq), noted)?;
             self.operations.end(Timed::Get, timing);
         }
         Ok(found)
@@ -87,7 +92,14 @@ impl Engine {
         Ok((entries as u64, bytes as u64))
     }
 
-    fn find(&self, current: &Current, key: &[u8], bound: Trailer) -> Result<Option<Value>> {
+    /// The newest value of `key` at or after `bound`; `noted` for a read as of now, from before `current` was loaded.
+    fn find(
+        &self,
+        current: &Current,
+        key: &[u8],
+        bound: Trailer,
+        noted: Option<Flushes>,
+    ) -> Result<Option<Value>> {
         for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
             if let Some((trailer, value)) = memtable.get(key, bound) {
                 self.operations.answered(BY_MEMTABLES);
@@ -97,10 +109,14 @@ impl Engine {
                 };
             }
         }
+        if let Some(object) = self.tables.cache.object(key, bound.seq()) {
+            self.operations.answered(BY_OBJECTS);
+            return Ok(Some(Value::object(object)));
+        }
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
-                if let Some(answer) = self.find_in_table(table, key, bound)? {
+                if let Some(answer) = self.find_in_table(table, key, bound, noted)? {
                     self.operations.answered(i);
                     return Ok(match answer {
                         Answer::Value(value) => Some(value),
@@ -113,10 +129,28 @@ impl Engine {
         Ok(None)
     }
 
-    fn find_in_table(&self, handle: &Arc<TableHandle>, key: &[u8], bound: Trailer) -> Result<Option<Answer>> {
-        let Some(found) = handle.table()?.get(&self.tables.cache, key, bound)? else { return Ok(None) };
+    fn find_in_table(
+        &self,
+        handle: &Arc<TableHandle>,
+        key: &[u8],
+        bound: Trailer,
+        fresh: Option<Flushes>,
+    ) -> Result<Option<Answer>> {
+        let cache = &self.tables.cache;
+        let Some(found) = handle.table()?.get(cache, key, bound)? else { return Ok(None) };
         match found.trailer.kind() {
-            Some(Kind::Put) => Ok(Some(Answer::Value(Value::cached(found.value)))),
+            Some(Kind::Put) => {
+                let Found { trailer, value, block, was_cached } = found;
+                cache.keep_read(&PointRead {
+                    key,
+                    seq: trailer.seq(),
+                    value: &value,
+                    block,
+                    was_cached,
+                    fresh,
+                });
+                Ok(Some(Answer::Value(Value::in_block(value))))
+            }
             Some(Kind::Delete) => Ok(Some(Answer::Deleted)),
             _ => Err(Error::internal(format!(
                 "table {} holds an entry of an unknown kind",

@@ -5,6 +5,7 @@
 
 use super::Engine;
 use super::operations::{AnswerStats, LatencyStats, OperationCounts, Operations};
+use crate::cache::HitCounts;
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};
 use crate::memory::Holder;
@@ -63,7 +64,7 @@ pub struct MemoryStats {
     pub limit_bytes: u64,
     /// Memtables: active and waiting for their flush.
     pub memtable_bytes: u64,
-    /// Cached blocks.
+    /// Cached blocks and objects.
     pub cache_bytes: u64,
     /// What the cache may have at present: what the others leave.
     pub cache_limit_bytes: u64,
@@ -77,13 +78,13 @@ pub struct MemoryStats {
     pub keyspace_bytes: u64,
 }
 
-/// The block cache, in numbers, since open.
+/// The cache, in numbers, since open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Lookups that found their block.
-    pub hits: u64,
-    /// Lookups that had to read it.
-    pub misses: u64,
+    /// Lookups of blocks, indexes and filters included; a miss is a read.
+    pub blocks: HitCounts,
+    /// Lookups of objects, by point reads that no memtable answered; after a miss the tables are asked.
+    pub objects: HitCounts,
 }
 
 /// The store in numbers; `Display` is one screen.
@@ -99,7 +100,7 @@ pub struct Stats {
     pub levels: Vec<LevelStats>,
     /// Who holds memory.
     pub memory: MemoryStats,
-    /// Of the block cache.
+    /// What was found in the cache.
     pub cache: CacheStats,
     /// Calls, since the store was made.
     pub operations: OperationCounts,
@@ -221,13 +222,15 @@ impl Engine {
             (None, Some(error)) => StoreState::OutOfRoom(error.to_string()),
             (None, None) => StoreState::Open,
         };
-        let (hits, misses) = self.tables.cache.hits_and_misses();
         Stats {
             state,
             sequence: self.visible().0,
             levels: current.version.levels.iter().map(level).collect(),
             memory,
-            cache: CacheStats { hits, misses },
+            cache: CacheStats {
+                blocks: self.tables.cache.block_hits(),
+                objects: self.tables.cache.object_hits(),
+            },
             operations: self.operations.counts(),
             answers: self.operations.answers(),
             latencies: self.operations.latencies(),
@@ -328,9 +331,12 @@ impl fmt::Display for Stats {
             Size(m.write_bytes),
             Size(m.keyspace_bytes)
         )?;
-        let lookups = (self.cache.hits + self.cache.misses).max(1);
-        let share = self.cache.hits as f64 * 100.0 / lookups as f64;
-        writeln!(f, "cache      {} hits, {} misses ({share:.1} %)", self.cache.hits, self.cache.misses)?;
+        let hits = |counts: HitCounts| {
+            let HitCounts { hits, misses } = counts;
+            let share = hits as f64 * 100.0 / (hits + misses).max(1) as f64;
+            format!("{hits} hits, {misses} misses ({share:.1} %)")
+        };
+        writeln!(f, "cache      blocks {}; objects {}", hits(self.cache.blocks), hits(self.cache.objects))?;
         let o = &self.operations;
         writeln!(
             f,

@@ -5,8 +5,8 @@
 //! scratch, and hands it out from its end; so a step back costs about what a step forward does. No step allocates
 //! once the buffers have grown.
 
-use super::cache::Block;
 use super::index::common_prefix;
+use crate::cache::Block;
 use crate::format::coding::{VARINT_BYTES_MAX, put_varint};
 use crate::format::{Decode, Malformed, Reader};
 use crate::key::{Entry, Target, Trailer, compare};
@@ -323,7 +323,6 @@ impl BlockCursor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::BlockCache;
     use super::*;
     use crate::key::{Kind, Seq};
     use proptest::prelude::*;
@@ -333,7 +332,7 @@ mod tests {
             out.copy_from_slice(bytes);
             Ok::<(), ()>(())
         };
-        BlockCache::new(1 << 20, 1).block(bytes.len(), fill).unwrap()
+        Block::filled(bytes.len(), fill).unwrap()
     }
 
     proptest! {

@@ -7,10 +7,11 @@
 //! read beyond the keys that the reader's range ends at. Blocks that are cached already are used first. Steps inside
 //! a block touch nothing but the block.
 
+use super::Fill;
 use super::block::BlockCursor;
-use super::cache::{Block, BlockCache, Fill, LARGE_BYTES};
 use super::index::{BlockHandle, Index};
 use super::{Part, Role, Table};
+use crate::cache::{Block, Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::format::file::HEADER_BYTES;
@@ -60,7 +61,7 @@ enum Coming {
 pub(crate) struct TableCursor {
     table: Arc<Table>,
     data: Part,
-    cache: Arc<BlockCache>,
+    cache: Arc<Cache>,
     fill: Fill,
     read_ahead: ReadAhead,
     /// The partition, its index block, and which of its entries the data block belongs to.
@@ -84,7 +85,7 @@ impl TableCursor {
     pub(super) fn new(
         table: Arc<Table>,
         data: Part,
-        cache: Arc<BlockCache>,
+        cache: Arc<Cache>,
         fill: Fill,
         read_ahead: ReadAhead,
     ) -> Self {
@@ -183,7 +184,7 @@ impl TableCursor {
         };
         self.last = handle;
         if self.fill == Fill::Yes
-            && let Some(block) = self.cache.get(self.table.cache_key(handle, Role::Data))
+            && let Some(block) = self.cache.block(self.table.cache_key(handle, Role::Data))
         {
             self.coming = Some(Coming::Cached(block));
             return Ok(());
@@ -272,9 +273,9 @@ impl TableCursor {
         let Some(ahead) = &self.ahead else { return Err(Error::internal("what was read ahead is gone")) };
         let from = (handle.offset - ahead.start) as usize;
         let stored = &ahead.bytes[from..from + handle.bytes as usize];
-        let block = self.data.unpack(stored, handle, Role::Data, &self.cache)?;
+        let block = self.data.unpack(stored, handle, Role::Data)?;
         if self.fill == Fill::Yes {
-            self.cache.insert(self.table.cache_key(handle, Role::Data), block.clone());
+            self.cache.keep_block(self.table.cache_key(handle, Role::Data), block.clone());
         }
         Ok(block)
     }

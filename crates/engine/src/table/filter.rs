@@ -6,7 +6,6 @@
 
 use crate::format::{Decode, Malformed};
 use crate::planted::{self, Bug};
-use twox_hash::XxHash3_64;
 
 /// Kind of filter, in its first byte.
 const BLOCKED_BLOOM: u8 = 1;
@@ -15,11 +14,6 @@ pub(crate) const FILTER_HEADER_BYTES: usize = 8;
 /// Bytes of a line.
 pub(crate) const LINE_BYTES: usize = 64;
 const PROBES_MAX: u8 = 16;
-
-/// The hash that filters are built from.
-pub(crate) fn hash(key: &[u8]) -> u64 {
-    XxHash3_64::oneshot(key)
-}
 
 /// Lines for so many keys.
 fn lines(keys: usize, bits_per_key: u32) -> usize {
@@ -80,6 +74,7 @@ pub(crate) fn may_contain(filter: &[u8], hash: u64) -> Decode<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::hash;
 
     #[test]
     fn no_key_is_denied_and_few_strangers_pass() {

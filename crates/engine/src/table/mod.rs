@@ -9,7 +9,6 @@
 //! size). A hit in the cache copies nothing and allocates nothing; a value is handed out as part of its block.
 
 mod block;
-pub(crate) mod cache;
 mod compression;
 mod cursor;
 mod filter;
@@ -21,20 +20,19 @@ mod writer;
 
 pub use compression::Compression;
 
-use crate::memory::{Charge, Holder, Memory};
-pub(crate) use cache::{BlockCache, BlockSlice, Fill, LARGE_BYTES};
 pub(crate) use cursor::{ReadAhead, TableCursor};
 pub(crate) use properties::Properties;
 pub(crate) use verify::{describe_meta, verify, walk};
 pub(crate) use writer::{TableWriter, WriterOptions};
 
+use crate::cache::{Block, BlockKey, BlockSlice, Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header};
 use crate::format::{FileId, FileKind, Malformed, Place, StoreId};
-use crate::key::{Target, Trailer};
+use crate::key::{self, Target, Trailer};
+use crate::memory::{Charge, Holder, Memory};
 use crate::planted::{self, Bug};
 use block::BlockCursor;
-use cache::{Block, BlockKey};
 use cuesta_device::{ALIGNMENT, AlignedBuf, Device};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use index::{BlockHandle, Index};
@@ -54,6 +52,14 @@ enum Role {
     Data,
     Filter,
     Index,
+}
+
+/// Whether a read leaves its block in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Yes,
+    /// For merges, which read everything once.
+    No,
 }
 
 /// One of a table's two files.
@@ -94,6 +100,10 @@ pub(crate) struct Way {
 pub(crate) struct Found {
     pub(crate) trailer: Trailer,
     pub(crate) value: BlockSlice,
+    /// The data block that it lies in.
+    pub(crate) block: BlockKey,
+    /// The cache had the block, and not only among those met last.
+    pub(crate) was_cached: bool,
 }
 
 impl Part {
@@ -123,10 +133,10 @@ impl Part {
     }
 
     /// Checks and unpacks a stored block.
-    fn unpack(&self, stored: &[u8], handle: BlockHandle, role: Role, cache: &BlockCache) -> Result<Block> {
+    fn unpack(&self, stored: &[u8], handle: BlockHandle, role: Role) -> Result<Block> {
         let unpacked = decode_stored(stored, self.place.at(handle.offset)).and_then(|stored| {
             let fill = |raw: &mut [u8]| stored.compression.decompress(stored.payload, raw);
-            let block = cache.block(stored.raw_bytes, fill)?;
+            let block = Block::filled(stored.raw_bytes, fill)?;
             if role == Role::Index {
                 Index::parse(&block, 1)?.check(&block)?;
             }
@@ -185,8 +195,9 @@ impl Table {
         &self.properties
     }
 
-    /// The newest version of `key` at or after `bound` in the order of versions.
-    pub(crate) fn get(&self, cache: &BlockCache, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
+    /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a moment;
+    /// what stays of it is the caller's to say.
+    pub(crate) fn get(&self, cache: &Cache, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
         let partition = self.top.find(&self.top_block, key, bound);
         if partition == self.top.len() {
             return Ok(None);
@@ -194,7 +205,7 @@ impl Table {
         let filter = self.top.handle(&self.top_block, partition, FILTER);
         if filter.bytes > 0 {
             let block = self.block(cache, filter, Role::Filter, Fill::Yes)?;
-            let may = filter::may_contain(&block, filter::hash(key));
+            let may = filter::may_contain(&block, key::hash(key));
             if !may.map_err(|malformed| self.meta.corrupt(filter.offset, malformed))? {
                 return Ok(None);
             }
@@ -205,29 +216,37 @@ impl Table {
             return Ok(None);
         }
         let handle = index.handle(&index_block, i, 0);
-        let block = self.block(cache, handle, Role::Data, Fill::Yes)?;
-        let found = BlockCursor::new(block).and_then(|mut cursor| {
+        let name = self.cache_key(handle, Role::Data);
+        let (data, was_cached) = match cache.block_for_point(name) {
+            Some(found) => found,
+            None => {
+                let data = self.fetch(cache, handle, Role::Data)?;
+                cache.keep_for_point(name, data.clone());
+                (data, false)
+            }
+        };
+        let found = BlockCursor::new(data).and_then(|mut cursor| {
             cursor.go(Target::AtOrAfter(key, bound))?;
             let hit = cursor.entry().filter(|entry| entry.key == key).map(|entry| entry.trailer);
             let value = || BlockSlice::new(cursor.block().clone(), cursor.value_range());
-            Ok(hit.map(|trailer| Found { trailer, value: value() }))
+            Ok(hit.map(|trailer| Found { trailer, value: value(), block: name, was_cached }))
         });
         found.map_err(|malformed| self.data.corrupt(handle.offset, malformed))
     }
 
     /// What a lookup of `key` would have to read, with the cache as it is and left so.
-    pub(crate) fn way_to(&self, cache: &BlockCache, key: &[u8], bound: Trailer) -> Result<Way> {
+    pub(crate) fn way_to(&self, cache: &Cache, key: &[u8], bound: Trailer) -> Result<Way> {
         let mut way = Way::default();
         let partition = self.top.find(&self.top_block, key, bound);
         if partition == self.top.len() {
             return Ok(way);
         }
-        let is_missing = |handle, role| u64::from(!cache.contains(self.cache_key(handle, role)));
+        let is_missing = |handle, role| u64::from(!cache.has_block(self.cache_key(handle, role)));
         let filter = self.top.handle(&self.top_block, partition, FILTER);
         if filter.bytes > 0 {
             way.meta_reads += is_missing(filter, Role::Filter);
             let block = self.block(cache, filter, Role::Filter, Fill::No)?;
-            let may = filter::may_contain(&block, filter::hash(key));
+            let may = filter::may_contain(&block, key::hash(key));
             way.excluded = !may.map_err(|malformed| self.meta.corrupt(filter.offset, malformed))?;
             if way.excluded {
                 return Ok(way);
@@ -259,7 +278,7 @@ impl Table {
     /// two partitions.
     pub(crate) fn share_at_most(
         &self,
-        cache: &BlockCache,
+        cache: &Cache,
         after: Option<&[u8]>,
         up_to: Option<&[u8]>,
     ) -> Result<f64> {
@@ -281,7 +300,7 @@ impl Table {
     }
 
     /// A partition's index block.
-    fn index(&self, cache: &BlockCache, partition: usize, fill: Fill) -> Result<(Block, Index)> {
+    fn index(&self, cache: &Cache, partition: usize, fill: Fill) -> Result<(Block, Index)> {
         let handle = self.top.handle(&self.top_block, partition, INDEX);
         let block = self.block(cache, handle, Role::Index, fill)?;
         let index =
@@ -290,12 +309,21 @@ impl Table {
     }
 
     /// A block, from the cache or with one read.
-    fn block(&self, cache: &BlockCache, handle: BlockHandle, role: Role, fill: Fill) -> Result<Block> {
-        let part = if role == Role::Data { &self.data } else { &self.meta };
+    fn block(&self, cache: &Cache, handle: BlockHandle, role: Role, fill: Fill) -> Result<Block> {
         let key = self.cache_key(handle, role);
-        if let Some(block) = cache.get(key) {
+        if let Some(block) = cache.block(key) {
             return Ok(block);
         }
+        let block = self.fetch(cache, handle, role)?;
+        if fill == Fill::Yes {
+            cache.keep_block(key, block.clone());
+        }
+        Ok(block)
+    }
+
+    /// A block, with one read.
+    fn fetch(&self, cache: &Cache, handle: BlockHandle, role: Role) -> Result<Block> {
+        let part = if role == Role::Data { &self.data } else { &self.meta };
         let limit = self.part_end(role);
         if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
             let malformed = Malformed(format!("an index points at {}..{}", handle.offset, handle.end()));
@@ -311,11 +339,7 @@ impl Table {
             cache.fit();
         }
         let (bytes, from) = part.read(handle.offset, handle.end())?;
-        let block = part.unpack(&bytes[from..from + handle.bytes as usize], handle, role, cache)?;
-        if fill == Fill::Yes {
-            cache.insert(key, block.clone());
-        }
-        Ok(block)
+        part.unpack(&bytes[from..from + handle.bytes as usize], handle, role)
     }
 
     fn cache_key(&self, handle: BlockHandle, role: Role) -> BlockKey {
@@ -334,7 +358,7 @@ impl Table {
     /// A cursor for readers.
     pub(crate) fn cursor(
         self: &Arc<Self>,
-        cache: Arc<BlockCache>,
+        cache: Arc<Cache>,
         fill: Fill,
         read_ahead: ReadAhead,
     ) -> TableCursor {
@@ -345,7 +369,7 @@ impl Table {
     pub(crate) fn cursor_over(
         self: &Arc<Self>,
         data: Arc<dyn Device>,
-        cache: Arc<BlockCache>,
+        cache: Arc<Cache>,
         bytes: usize,
     ) -> TableCursor {
         let part = Part { device: data, place: self.data.place };
@@ -380,7 +404,7 @@ fn small_block(part: &Part, handle: BlockHandle, limit: u64) -> Result<Vec<u8>> 
 #[cfg(feature = "internals")]
 pub(crate) mod parts {
     pub(crate) use super::block::{BlockBuilder, BlockCursor};
-    pub(crate) use super::filter::{build as build_filter, hash, may_contain};
+    pub(crate) use super::filter::{build as build_filter, may_contain};
 }
 
 /// Constants that `docs/format/table.md` names.

@@ -82,7 +82,7 @@ fn everything_written_is_found_and_walked_both_ways() {
         let entries = numbered(5000, value);
         let made = Made::new(&entries, options(compression, 4096));
         let table = made.open().unwrap();
-        let cache = Arc::new(BlockCache::new(1 << 20, 1));
+        let cache = Arc::new(Cache::new(1 << 20, 1));
         for (key, trailer, value) in &entries {
             let found = table.get(&cache, key, Trailer::read_at(Seq(1 << 40))).unwrap().unwrap();
             assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
@@ -106,7 +106,7 @@ fn a_cold_get_is_one_read_of_at_most_two_pages_on_the_data_tier() {
     let made = Made::new(&numbered(20_000, 100), WriterOptions::default());
     let table = made.open().unwrap();
     let key = |i: u64| KeyspaceId(1).key(format!("user{:08}", i * 2).as_bytes());
-    let cache = BlockCache::new(8 << 20, 1);
+    let cache = Cache::new(8 << 20, 1);
     for i in (0..20_000).step_by(997) {
         let before = made.meter.snapshot().get(1, Cause::UserRead);
         assert!(table.get(&cache, &key(i), Trailer::FIRST).unwrap().is_some());
@@ -124,7 +124,7 @@ fn a_walk_reads_ahead_either_way() {
     let table = made.open().unwrap();
     for forward in [true, false] {
         let before = made.meter.snapshot().get(1, Cause::UserRead);
-        let mut cursor = table.cursor(Arc::new(BlockCache::new(8 << 20, 1)), Fill::Yes, ahead(256 << 10));
+        let mut cursor = table.cursor(Arc::new(Cache::new(8 << 20, 1)), Fill::Yes, ahead(256 << 10));
         assert_eq!(walk(&mut cursor, forward).len(), 20_000);
         let after = made.meter.snapshot().get(1, Cause::UserRead);
         let (ops, bytes) = (after.read_ops - before.read_ops, after.read_bytes - before.read_bytes);
@@ -139,7 +139,7 @@ fn what_is_expected_comes_with_the_first_read_and_nothing_beyond_the_range() {
     let table = made.open().unwrap();
     let key = |i: u64| KeyspaceId(1).key(format!("user{:08}", i * 2).as_bytes());
     let read = |read_ahead: &ReadAhead, from: u64, to: u64| {
-        let cache = Arc::new(BlockCache::new(8 << 20, 1));
+        let cache = Arc::new(Cache::new(8 << 20, 1));
         // The partition's index comes from elsewhere.
         let mut cursor = table.cursor(cache, Fill::Yes, read_ahead.clone());
         let before = made.meter.snapshot().get(1, Cause::UserRead);
@@ -182,7 +182,7 @@ fn extremes_are_kept() {
     let entries = sorted(entries);
     let made = Made::new(&entries, WriterOptions::default());
     let table = made.open().unwrap();
-    let cache = Arc::new(BlockCache::new(1 << 20, 1));
+    let cache = Arc::new(Cache::new(1 << 20, 1));
     for (key, trailer, value) in &entries {
         let found = table.get(&cache, key, Trailer::read_at(trailer.seq())).unwrap().unwrap();
         assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
@@ -205,7 +205,7 @@ proptest! {
         let entries = sorted(entries.into_iter().map(|(user, seq, len)| (key(&user), put(seq), vec![7; len])).collect());
         let made = Made::new(&entries, options(Compression::None, 512));
         let table = made.open().unwrap();
-        let cache = Arc::new(BlockCache::new(1 << 20, 1));
+        let cache = Arc::new(Cache::new(1 << 20, 1));
         let mut cursor = table.cursor(cache.clone(), Fill::Yes, ahead(4096));
         for (user, seq, forward) in probes {
             let user = key(&user);
@@ -233,7 +233,7 @@ fn no_flipped_bit_goes_unseen() {
             part.write_at(&[byte[0] ^ 1 << (at % 8)], at).unwrap();
             let verified = made.open().and_then(|table| verify(&table, &mut |_| {}));
             assert!(verified.is_err(), "{name} byte {at}");
-            let cache = BlockCache::new(1 << 20, 1);
+            let cache = Cache::new(1 << 20, 1);
             if let Ok(table) = made.open() {
                 for (key, trailer, value) in &entries {
                     if let Ok(found) = table.get(&cache, key, Trailer::FIRST) {

@@ -1,10 +1,10 @@
 //! Reads every byte of a table's two files and checks that they tell one story; shows what is in them.
 
 use super::block::BlockCursor;
-use super::cache::BlockCache;
 use super::index::{BlockHandle, Index};
 use super::stored::FOOTER_BYTES;
 use super::{FILTER, INDEX, Part, Properties, Role, Table, filter};
+use crate::cache::{Block, Cache};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header};
 use crate::format::window::Window;
@@ -33,13 +33,13 @@ impl<'a> Checked<'a> {
     }
 
     /// The block at `handle`, which must be the next.
-    fn block(&mut self, handle: BlockHandle, role: Role, cache: &BlockCache) -> Result<super::cache::Block> {
+    fn block(&mut self, handle: BlockHandle, role: Role) -> Result<Block> {
         if handle.offset != self.at {
             return self.fail(self.at, format!("the index goes on at byte {} instead", handle.offset));
         }
         self.at = handle.end();
         let bytes = self.window.at(handle.offset, handle.bytes as usize)?;
-        self.part.unpack(bytes, handle, role, cache)
+        self.part.unpack(bytes, handle, role)
     }
 
     /// Everything from here to `end` must be zero.
@@ -63,7 +63,6 @@ impl<'a> Checked<'a> {
 /// # Errors
 /// `Corrupt` with the file and the offset of the first thing that is wrong.
 pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<()> {
-    let cache = BlockCache::new(1 << 20, 0);
     let mut data = Checked::new(&table.data)?;
     let mut meta = Checked::new(&table.meta)?;
     let mut story = Story::default();
@@ -71,15 +70,15 @@ pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<()>
         let filter = table.top.handle(&table.top_block, partition, FILTER);
         let filter_block = match filter.bytes {
             0 => None,
-            _ => Some(meta.block(filter, Role::Filter, &cache)?),
+            _ => Some(meta.block(filter, Role::Filter)?),
         };
         let handle = table.top.handle(&table.top_block, partition, INDEX);
-        let block = meta.block(handle, Role::Index, &cache)?;
+        let block = meta.block(handle, Role::Index)?;
         let index =
             Index::parse(&block, 1).map_err(|malformed| table.meta.corrupt(handle.offset, malformed))?;
         for i in 0..index.len() {
             let handle = index.handle(&block, i, 0);
-            let data_block = data.block(handle, Role::Data, &cache)?;
+            let data_block = data.block(handle, Role::Data)?;
             let bound = index.full_bound(&block, i);
             let checked = story.check_block(data_block, (&bound.0, bound.1), filter_block.as_deref());
             checked.map_err(|malformed| table.data.corrupt(handle.offset, malformed))?;
@@ -128,12 +127,7 @@ struct Story {
 }
 
 impl Story {
-    fn check_block(
-        &mut self,
-        block: super::cache::Block,
-        bound: (&[u8], Trailer),
-        filter: Option<&[u8]>,
-    ) -> Decode<()> {
+    fn check_block(&mut self, block: Block, bound: (&[u8], Trailer), filter: Option<&[u8]>) -> Decode<()> {
         let mut cursor = BlockCursor::new(block)?;
         cursor.first()?;
         while let Some(entry) = cursor.entry() {
@@ -149,7 +143,7 @@ impl Story {
                 return Err(Malformed(format!("{entry:?} is past its block's bound")));
             }
             if let Some(filter) = filter
-                && !filter::may_contain(filter, filter::hash(entry.key))?
+                && !filter::may_contain(filter, crate::key::hash(entry.key))?
             {
                 return Err(Malformed(format!("the filter denies {}", entry.key.escape_ascii())));
             }
@@ -184,7 +178,7 @@ impl Story {
 
 /// Hands every entry of a table to `each`, in order.
 pub(crate) fn walk(table: &Table, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-    let cache = BlockCache::new(1 << 20, 0);
+    let cache = Cache::new(1 << 20, 0);
     for partition in 0..table.top.len() {
         let (block, index) = table.index(&cache, partition, super::Fill::No)?;
         for i in 0..index.len() {
@@ -209,7 +203,7 @@ pub(crate) fn describe_meta(
     out: &mut dyn Write,
 ) -> Result<()> {
     let table = Table::open(place.store, place.file.number, device.clone(), device)?;
-    let cache = BlockCache::new(1 << 20, 0);
+    let cache = Cache::new(1 << 20, 0);
     let mut write =
         |text: fmt::Arguments<'_>| out.write_fmt(text).map_err(|_| Error::internal("the output failed"));
     write(format_args!("{}", table.properties))?;

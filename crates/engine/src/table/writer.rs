@@ -194,7 +194,7 @@ impl TableWriter {
         self.bound_pending(Some(entry.key))?;
         let new_key = first || self.last.0 != entry.key;
         if new_key && self.options.filter_bits_per_key > 0 {
-            self.hashes.push(filter::hash(entry.key));
+            self.hashes.push(crate::key::hash(entry.key));
         }
         self.block.add(entry);
         self.properties.count(entry);

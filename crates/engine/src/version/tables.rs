@@ -6,10 +6,11 @@
 //! a while, which share its meta file: a reader of the old one may open it after the new one is gone.
 
 use super::edit::TableMeta;
+use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
 use crate::planted::{self, Bug};
-use crate::table::{BlockCache, Table};
+use crate::table::Table;
 use crate::tier::Tiers;
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Tables {
     pub(crate) store: StoreId,
     pub(crate) tiers: Arc<Tiers>,
-    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) cache: Arc<Cache>,
     garbage: Mutex<Vec<Part>>,
     /// Tables whose data was relocated and still lies where it was, too, for readers that hold it.
     lingering: Mutex<BTreeSet<u64>>,
@@ -33,7 +34,7 @@ pub(crate) struct Tables {
 type Part = (u32, FileId, u64);
 
 impl Tables {
-    pub(crate) fn new(sched: &Sched, store: StoreId, tiers: Arc<Tiers>, cache: Arc<BlockCache>) -> Arc<Self> {
+    pub(crate) fn new(sched: &Sched, store: StoreId, tiers: Arc<Tiers>, cache: Arc<Cache>) -> Arc<Self> {
         let (garbage, lingering) = (Mutex::new(sched, Vec::new()), Mutex::new(sched, BTreeSet::new()));
         Arc::new(Self { store, tiers, cache, garbage, lingering })
     }
@@ -231,7 +232,7 @@ mod tests {
             names.sort();
             names.join(", ")
         };
-        let cache = Arc::new(BlockCache::new(1 << 20, 1));
+        let cache = Arc::new(Cache::new(1 << 20, 1));
         let tables = Tables::new(&sched, StoreId(1), tiers.clone(), cache);
         let [fast, below] =
             [0, 1].map(|data_tier| TableMeta { number: 5, data_tier, ..TableMeta::default() });

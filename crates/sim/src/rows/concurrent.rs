@@ -1,17 +1,27 @@
 //! Row 14: writers and readers at once. Each writer's batch gives all of a few keys the same value, so whoever sees
 //! two of them differ has seen half a batch. The order of commits is known, since a write returns its number: what a
 //! power cut leaves must be the state after some commit that is not older than the last one synced.
+//!
+//! In one history of three, writers flush often, all pause, and some reads come late: so that what a reader found in a table
+//! is old by the time that the cache gets it.
 
 use crate::fixture::{contents, options, world};
 use cuesta::{Batch, Db, Durability, Range};
-use cuesta_device::sim::{SimConfig, SimDisk, Survival};
+use cuesta_device::sim::{Effect, Fault, SimConfig, SimDisk, Survival};
 use cuesta_sched::{Mutex, Priority, Rng, Sched};
 use std::sync::Arc;
+use std::time::Duration;
 
 const WRITERS: u64 = 3;
 const READERS: u64 = 2;
 const BATCHES: u64 = 25;
 const KEYS: [&str; 4] = ["a", "m", "n", "z"];
+/// Reads that come late, of so many, by up to so long.
+const LATE_READS: u64 = 40;
+const LATE_OF: u64 = 120;
+const LATE_MILLIS: u64 = 40;
+/// Writers and readers then pause for up to so long.
+const PAUSE_MILLIS: u64 = 20;
 
 /// A batch that was begun.
 #[derive(Clone, Debug)]
@@ -34,19 +44,28 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     sched.run(|| -> Result<(), String> {
         let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
         let db = Arc::new(db);
+        let late = seed % 3 == 1;
+        if late {
+            let faults = (0..LATE_READS).map(|_| {
+                let millis = Duration::from_millis(1 + rng.below(LATE_MILLIS));
+                Fault::new(Effect::LateRead(millis)).nth(1 + rng.below(LATE_OF))
+            });
+            disk.set_faults(faults.collect());
+        }
         if rng.one_in(2) {
             disk.cut_at(disk.ops() + rng.below(150));
         }
         let mut threads = Vec::new();
         for writer in 0..WRITERS {
-            let (db, history, seed) = (db.clone(), history.clone(), rng.next_u64());
-            let body = move || write(&db, &history, writer, seed);
+            let (db, history, seed, theirs) = (db.clone(), history.clone(), rng.next_u64(), sched.clone());
+            let body = move || write(&db, &history, (writer, seed, theirs), late);
             threads.push(sched.spawn("writer", Priority::Normal, body).map_err(|error| error.to_string())?);
         }
         for _ in 0..READERS {
             let (db, history, wrong, seed) = (db.clone(), history.clone(), wrong.clone(), rng.next_u64());
+            let theirs = sched.clone();
             let body = move || {
-                if let Err(what) = read(&db, &history, seed) {
+                if let Err(what) = read(&db, &history, (seed, theirs), late) {
                     wrong.lock().get_or_insert(what);
                 }
             };
@@ -84,7 +103,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     }
 }
 
-fn write(db: &Db, history: &History, writer: u64, seed: u64) {
+fn write(db: &Db, history: &History, (writer, seed, sched): (u64, u64, Sched), late: bool) {
     let mut rng = Rng::new(seed);
     for i in 0..BATCHES {
         let value = vec![b'0' + writer as u8; 1 + i as usize * 30];
@@ -103,19 +122,26 @@ fn write(db: &Db, history: &History, writer: u64, seed: u64) {
             Ok(number) => history.lock()[at].acknowledged = Some(number),
             Err(_) => return,
         }
-        if rng.one_in(10) && db.flush().is_err() {
+        if rng.one_in(if late { 2 } else { 10 }) && db.flush().is_err() {
             return;
+        }
+        if late {
+            sched.sleep(Duration::from_millis(rng.below(PAUSE_MILLIS)));
         }
     }
 }
 
 /// What a reader may never see: half a batch, or a batch older than one that was acknowledged before it looked.
-fn read(db: &Db, history: &History, seed: u64) -> Result<(), String> {
+fn read(db: &Db, history: &History, (seed, sched): (u64, Sched), late: bool) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     for _ in 0..BATCHES {
+        if late {
+            sched.sleep(Duration::from_millis(rng.below(PAUSE_MILLIS)));
+        }
         let before = history.lock().iter().filter_map(|begun| begun.acknowledged).max();
-        let found: Vec<Vec<u8>> = match rng.below(3) {
-            0 => {
+        // What is late is mostly gets, which leave what they find.
+        let found: Vec<Vec<u8>> = match rng.below(if late { 9 } else { 3 }) {
+            0 | 3.. => {
                 let Ok(found) = db.get_many(&KEYS) else { return Ok(()) };
                 found.into_iter().map(|value| value.map_or(Vec::new(), |value| value.to_vec())).collect()
             }

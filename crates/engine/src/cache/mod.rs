@@ -1,0 +1,437 @@
+//! The cache: blocks and objects under one budget and one admission.
+//!
+//! Scans leave the blocks that they read, and so do indexes and filters; a point read leaves its object, key and value,
+//! so that a hot record takes no more room than its own ([`object`]). Where that serves worse, since no record is hotter
+//! than others or each is nearly a block, point reads leave blocks, too; which of the two it is, is tried out all the time
+//! ([`duel`]). A part of the budget holds the blocks that point reads met last, for reads of neighbours. Hit ratios on
+//! traces, and why so: `docs/decisions/0009-objects-and-blocks-in-one-cache.md`.
+//!
+//! What it may hold together is what others leave of the memory number (`memory`). Admission and eviction are
+//! quick_cache's: a small queue for newcomers in front of a clock for what was used again, so a scan passes through
+//! without emptying it. Hashing is seeded, and the number of shards fixed, so that simulated runs repeat.
+//!
+//! A hit is one shard's read lock, which no writer of the store takes, and one reference count.
+
+mod block;
+mod duel;
+mod object;
+
+pub(crate) use block::{Block, BlockKey, BlockSlice, FRAME_BYTES, LARGE_BYTES};
+pub(crate) use object::Object;
+
+use crate::error::Result;
+use crate::key::{self, Cursor, Kind, Seq, Target};
+use crate::memory::Memory;
+use crate::planted::{self, Bug};
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
+use duel::{Duel, Sampled};
+use object::ObjectKey;
+use quick_cache::sync::{Cache as Shards, DefaultLifecycle};
+use quick_cache::{Equivalent, OptionsBuilder, Weighter};
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Charged for each item besides its bytes: entry, reference counts, queues, the heap's own.
+const OVERHEAD_BYTES: usize = 160;
+/// About what an item takes: for so many the cache remembers names of what it has evicted.
+const ITEM_BYTES: usize = 1024;
+/// The blocks that were met last have one part in so many of the budget.
+const LAST_SHARE: u64 = 32;
+/// Names of what was evicted, and the duel, take one part in so many.
+const BOOKS_SHARE: u64 = 24;
+/// A value becomes an object if it weighs at most so many quarters of its block.
+const OBJECT_QUARTERS: usize = 3;
+/// A change of what it may have that is less than one part in so many of it waits.
+const FIT_SHARE: u64 = 64;
+const SHARDS: usize = 16;
+
+#[derive(Clone, Debug)]
+enum Name {
+    Block(BlockKey),
+    Object(Arc<Object>),
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Block(key) => key.hash(state),
+            Self::Object(object) => ObjectKey(object.key()).hash(state),
+        }
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        match self {
+            Self::Block(key) => key.equivalent(other),
+            Self::Object(object) => ObjectKey(object.key()).equivalent(other),
+        }
+    }
+}
+
+impl Eq for Name {}
+
+impl Equivalent<Name> for BlockKey {
+    fn equivalent(&self, name: &Name) -> bool {
+        matches!(name, Name::Block(key) if key == self)
+    }
+}
+
+impl Equivalent<Name> for ObjectKey<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        matches!(name, Name::Object(object) if object.key() == self.0)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Item {
+    Block(Block),
+    Object(Arc<Object>),
+}
+
+#[derive(Clone, Debug)]
+struct Weight;
+
+impl Weighter<Name, Item> for Weight {
+    fn weight(&self, _: &Name, item: &Item) -> u64 {
+        match item {
+            Item::Block(block) => block_weight(block) as u64,
+            Item::Object(object) => (object.len() + OVERHEAD_BYTES) as u64,
+        }
+    }
+}
+
+impl Weighter<BlockKey, Block> for Weight {
+    fn weight(&self, _: &BlockKey, block: &Block) -> u64 {
+        block_weight(block) as u64
+    }
+}
+
+fn block_weight(block: &Block) -> usize {
+    block.len().max(FRAME_BYTES) + OVERHEAD_BYTES
+}
+
+/// A hash of numbers, seeded.
+#[derive(Clone, Debug)]
+struct Seeded(u64);
+
+impl BuildHasher for Seeded {
+    type Hasher = Self;
+    fn build_hasher(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Hasher for Seeded {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        self.0 = (mixed ^ mixed >> 32).wrapping_mul(0xc4ce_b9fe_1a85_ec53) ^ mixed >> 29;
+    }
+}
+
+/// How many flushes had begun at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flushes(u64);
+
+/// A point read that a table's block answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PointRead<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Seq,
+    pub(crate) value: &'a BlockSlice,
+    pub(crate) block: BlockKey,
+    /// The cache had the block, and not only among those met last.
+    pub(crate) was_cached: bool,
+    /// For a read as of now, what was noted before it loaded its set of containers.
+    pub(crate) fresh: Option<Flushes>,
+}
+
+/// Lookups so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HitCounts {
+    /// Lookups that found what they asked for.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+}
+
+#[derive(Debug, Default)]
+struct Hits {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Hits {
+    fn count(&self, hit: bool) {
+        let counter = if hit { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> HitCounts {
+        HitCounts { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
+    }
+}
+
+/// What was read, up to a number of bytes.
+pub(crate) struct Cache {
+    items: Shards<Name, Item, Weight, Seeded>,
+    /// Blocks that point reads met last.
+    last: Shards<BlockKey, Block, Weight, Seeded>,
+    duel: Duel,
+    memory: Arc<Memory>,
+    /// What it was last told that it may have.
+    capacity: AtomicU64,
+    /// Flushes that have begun.
+    flushes: AtomicU64,
+    /// An object was inserted at some time.
+    has_objects: AtomicBool,
+    block_hits: Hits,
+    object_hits: Hits,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({} of {} bytes, {:?})", self.bytes(), self.items.capacity(), self.duel)
+    }
+}
+
+/// Of a budget, what items and the blocks met last may have.
+fn parts(bytes: u64) -> (u64, u64) {
+    let last = bytes / LAST_SHARE;
+    (bytes - last - bytes / BOOKS_SHARE, last)
+}
+
+impl Cache {
+    /// A cache of at most `bytes`.
+    pub(crate) fn new(bytes: u64, seed: u64) -> Self {
+        Self::within(Memory::new(bytes, 0), seed)
+    }
+
+    /// A cache of what others leave of `memory`.
+    pub(crate) fn within(memory: Arc<Memory>, seed: u64) -> Self {
+        let bytes = memory.for_cache();
+        let (items, last) = parts(bytes);
+        let options = |bytes: u64, item: usize| {
+            OptionsBuilder::new()
+                .estimated_items_capacity((bytes as usize / item).max(64))
+                .weight_capacity(bytes)
+                .shards(SHARDS)
+                .build()
+                .unwrap_or_else(|error| panic!("both capacities are given: {error}"))
+        };
+        let hash = || Seeded(seed);
+        Self {
+            items: Shards::with_options(
+                options(items, ITEM_BYTES),
+                Weight,
+                hash(),
+                DefaultLifecycle::default(),
+            ),
+            last: Shards::with_options(
+                options(last, FRAME_BYTES),
+                Weight,
+                hash(),
+                DefaultLifecycle::default(),
+            ),
+            duel: Duel::new(items, seed),
+            memory,
+            capacity: AtomicU64::new(bytes),
+            flushes: AtomicU64::new(0),
+            has_objects: AtomicBool::new(false),
+            block_hits: Hits::default(),
+            object_hits: Hits::default(),
+        }
+    }
+
+    /// The number that it has a part of.
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Gives up what others hold by now, or takes what they have let go of.
+    pub(crate) fn fit(&self) {
+        let (has, may) = (self.capacity.load(Ordering::Relaxed), self.memory.for_cache());
+        if has.abs_diff(may) > has / FIT_SHARE {
+            self.capacity.store(may, Ordering::Relaxed);
+            let (items, last) = parts(may);
+            self.items.set_capacity(items);
+            self.last.set_capacity(last);
+            self.duel.set_bytes(items);
+        }
+    }
+
+    /// A block that was kept.
+    pub(crate) fn block(&self, key: BlockKey) -> Option<Block> {
+        let found = self.kept_block(key);
+        self.block_hits.count(found.is_some());
+        found
+    }
+
+    fn kept_block(&self, key: BlockKey) -> Option<Block> {
+        match self.items.get(&key) {
+            Some(Item::Block(block)) => Some(block),
+            _ => None,
+        }
+    }
+
+    /// As [`Cache::block`] for a point read, which may have met it a moment ago; and whether it was kept.
+    pub(crate) fn block_for_point(&self, key: BlockKey) -> Option<(Block, bool)> {
+        let kept = self.kept_block(key).map(|block| (block, true));
+        let found = kept.or_else(|| self.last.get(&key).map(|block| (block, false)));
+        self.block_hits.count(found.is_some());
+        found
+    }
+
+    /// Whether a lookup would find the block; counts as none.
+    pub(crate) fn has_block(&self, key: BlockKey) -> bool {
+        self.items.peek(&key).is_some() || self.last.peek(&key).is_some()
+    }
+
+    pub(crate) fn keep_block(&self, key: BlockKey, block: Block) {
+        self.fit();
+        self.items.insert(Name::Block(key), Item::Block(block));
+    }
+
+    /// Keeps a block for a moment, until the point read that met it says what it left.
+    pub(crate) fn keep_for_point(&self, key: BlockKey, block: Block) {
+        self.fit();
+        self.last.insert(key, block);
+    }
+
+    /// To be noted by a reader before it loads its set of containers.
+    pub(crate) fn flushes(&self) -> Flushes {
+        Flushes(self.flushes.load(Ordering::SeqCst))
+    }
+
+    /// The newest version of a key that tables have, if that is one that a read at `at` may see. The memtables must have
+    /// been asked.
+    pub(crate) fn object(&self, key: &[u8], at: Seq) -> Option<Arc<Object>> {
+        if !self.has_objects.load(Ordering::Relaxed) {
+            return None;
+        }
+        let found = match self.items.get(&ObjectKey(key)) {
+            Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at => Some(object),
+            _ => None,
+        };
+        self.object_hits.count(found.is_some());
+        if let Some(object) = &found
+            && object.sample != 0
+        {
+            self.play(object, object.sample, object.block_weight);
+        }
+        found
+    }
+
+    /// Whether [`Cache::object`] would find one; counts as no lookup.
+    pub(crate) fn has_object(&self, key: &[u8], at: Seq) -> bool {
+        let found = self.items.peek(&ObjectKey(key));
+        matches!(found, Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at)
+    }
+
+    fn play(&self, object: &Object, block: u32, block_weight: u32) {
+        let object_weight = (object.len() + OVERHEAD_BYTES) as u32;
+        let object = key::hash(object.key());
+        self.duel.play(&Sampled { block, block_weight, object, object_weight });
+    }
+
+    /// Keeps what a point read is best remembered by.
+    pub(crate) fn keep_read(&self, read: &PointRead<'_>) {
+        let block = read.value.block();
+        let object_weight = read.key.len() + read.value.len() + OVERHEAD_BYTES;
+        let small = object_weight * 4 <= block_weight(block) * OBJECT_QUARTERS;
+        let sample = if small { self.duel.sample(read.block) } else { 0 };
+        let as_object = small && read.fresh.is_some() && !self.duel.prefers_blocks();
+        if as_object || sample != 0 {
+            let block_weight = block_weight(block) as u32;
+            let object = Object::new(read.key, read.seq, read.value, (sample, block_weight));
+            if sample != 0 {
+                self.play(&object, sample, block_weight);
+            }
+            if let Some(fresh) = read.fresh.filter(|_| as_object) {
+                return self.keep_object(object, fresh);
+            }
+        }
+        if !read.was_cached {
+            self.keep_block(read.block, block.clone());
+        }
+    }
+
+    /// See [`object`] for why it is inserted first and confirmed after.
+    fn keep_object(&self, object: Arc<Object>, noted: Flushes) {
+        // A flush that does not see this is seen below.
+        if !self.has_objects.load(Ordering::SeqCst) {
+            self.has_objects.store(true, Ordering::SeqCst);
+        }
+        self.fit();
+        self.items.insert(Name::Object(object.clone()), Item::Object(object.clone()));
+        if self.flushes() == noted || planted::has(Bug::ObjectConfirmedBlindly) {
+            object.confirm();
+        } else {
+            let is_this = |item: &Item| matches!(item, Item::Object(other) if Arc::ptr_eq(other, &object));
+            drop(self.items.remove_if(&ObjectKey(object.key()), is_this));
+        }
+    }
+
+    /// Takes in that the entries under `written` are about to come into tables: objects of their keys become newer, or go.
+    /// To be called when every reader can see all of them, and before the tables are seen. Costs a lookup per key, once
+    /// there are objects.
+    ///
+    /// # Errors
+    /// What the cursor says.
+    pub(crate) fn flush(&self, written: &mut dyn Cursor) -> Result<()> {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+        if !self.has_objects.load(Ordering::SeqCst) || planted::has(Bug::ObjectOutlivesFlush) {
+            return Ok(());
+        }
+        let mut previous = Vec::new();
+        written.go(Target::First)?;
+        while let Some(entry) = written.entry() {
+            if previous != entry.key {
+                previous.clear();
+                previous.extend_from_slice(entry.key);
+                let name = ObjectKey(entry.key);
+                if let Some(Item::Object(old)) = self.items.peek(&name) {
+                    let small = entry.value.len() <= FRAME_BYTES;
+                    if small && entry.trailer.kind() == Some(Kind::Put) {
+                        let of = (old.sample, old.block_weight);
+                        let object = Object::new(entry.key, entry.trailer.seq(), entry.value, of);
+                        object.confirm();
+                        // One that was evicted in between stays away.
+                        drop(self.items.replace(Name::Object(object.clone()), Item::Object(object), true));
+                    } else {
+                        drop(self.items.remove(&name));
+                    }
+                }
+            }
+            written.next()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes charged at present.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.items.weight() + self.last.weight()
+    }
+
+    /// Lookups of blocks so far.
+    pub(crate) fn block_hits(&self) -> HitCounts {
+        self.block_hits.get()
+    }
+
+    /// Lookups of objects so far.
+    pub(crate) fn object_hits(&self) -> HitCounts {
+        self.object_hits.get()
+    }
+}
+
+#[cfg(test)]
+mod tests;

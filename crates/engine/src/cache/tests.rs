@@ -1,0 +1,129 @@
+use super::*;
+use crate::key::Trailer;
+use crate::memtable::{MemCursor, MemTable};
+
+fn block(len: usize, byte: u8) -> Block {
+    let fill = |bytes: &mut [u8]| {
+        bytes.fill(byte);
+        Ok::<(), ()>(())
+    };
+    Block::filled(len, fill).unwrap()
+}
+
+fn at(at: u64) -> BlockKey {
+    BlockKey { table: 1, at }
+}
+
+/// A read of `key` that found its version `seq` with `value` in the block at `place`.
+fn read(cache: &Cache, key: &[u8], (seq, value): (u64, u8), place: u64, fresh: Option<Flushes>) {
+    let value = BlockSlice::new(block(4000, value), 100..200);
+    let block = at(place);
+    let was_cached = cache.block_for_point(block).is_some_and(|(_, kept)| kept);
+    cache.keep_read(&PointRead { key, seq: Seq(seq), value: &value, block, was_cached, fresh });
+}
+
+/// What a read at `at` finds: number and first byte.
+fn found(cache: &Cache, key: &[u8], at: u64) -> Option<(u64, u8)> {
+    cache.object(key, Seq(at)).map(|object| (object.seq.0, object.value()[0]))
+}
+
+#[test]
+fn the_cache_stays_within_its_bytes() {
+    let cache = Cache::new(1 << 20, 7);
+    for n in 0..4000u64 {
+        let len = if n % 7 == 0 { 20_000 } else { 4000 };
+        cache.keep_block(at(n), block(len, n as u8));
+        cache.keep_for_point(at(n), block(len, n as u8));
+        read(&cache, &n.to_le_bytes(), (n, 1), n, Some(cache.flushes()));
+        assert!(cache.bytes() <= 1 << 20);
+    }
+    assert!(cache.bytes() > 1 << 19);
+}
+
+#[test]
+fn a_block_lives_on_for_those_who_hold_it() {
+    let cache = Cache::new(1 << 20, 7);
+    cache.keep_block(at(0), block(100, 5));
+    let slice = BlockSlice::new(cache.block(at(0)).unwrap(), 10..20);
+    (1..2000).for_each(|n| cache.keep_block(at(n), block(4000, 9)));
+    assert_eq!(*slice, [5; 10]);
+    assert_eq!(cache.block_hits(), HitCounts { hits: 1, misses: 0 });
+}
+
+#[test]
+fn a_scan_does_not_empty_the_cache_of_what_is_used_again() {
+    let cache = Cache::new(4 << 20, 7);
+    let hot: Vec<_> = (0..200).map(at).collect();
+    for _ in 0..5 {
+        for key in &hot {
+            if cache.block(*key).is_none() {
+                cache.keep_block(*key, block(4000, 1));
+            }
+        }
+    }
+    for n in 0..20_000 {
+        cache.keep_block(BlockKey { table: 2, at: n }, block(4000, 2));
+    }
+    let kept = hot.iter().filter(|key| cache.block(**key).is_some()).count();
+    assert!(kept > 150, "{kept} of 200 hot blocks survived a scan");
+}
+
+#[test]
+fn a_point_read_leaves_its_object_and_its_block_for_a_moment() {
+    let cache = Cache::new(4 << 20, 7);
+    cache.keep_for_point(at(0), block(4000, 1));
+    read(&cache, b"key", (5, 1), 0, Some(cache.flushes()));
+    assert_eq!(found(&cache, b"key", 9), Some((5, 1)));
+    assert_eq!(found(&cache, b"key", 4), None, "a snapshot from before it");
+    assert!(cache.block(at(0)).is_none() && cache.block_for_point(at(0)).is_some());
+    (1..100).for_each(|n| cache.keep_for_point(at(n), block(4000, 1)));
+    let last = (0..100).filter(|n| cache.has_block(at(*n))).count();
+    assert!((1..=30).contains(&last), "{last} blocks are a 32nd of the budget");
+    assert_eq!(found(&cache, b"key", 9), Some((5, 1)));
+    assert_eq!(cache.object_hits(), HitCounts { hits: 2, misses: 1 });
+}
+
+#[test]
+fn a_read_at_a_snapshot_and_one_of_a_long_value_leave_their_blocks() {
+    let cache = Cache::new(4 << 20, 7);
+    read(&cache, b"key", (5, 1), 0, None);
+    assert!(found(&cache, b"key", 9).is_none() && cache.block(at(0)).is_some());
+    let value = BlockSlice::new(block(4000, 1), 100..3600);
+    let fresh = Some(cache.flushes());
+    let read = PointRead { key: b"key", seq: Seq(5), value: &value, block: at(1), was_cached: false, fresh };
+    cache.keep_read(&read);
+    assert!(found(&cache, b"key", 9).is_none() && cache.block(at(1)).is_some());
+}
+
+#[test]
+fn a_flush_renews_the_objects_of_its_keys_and_removes_what_it_deletes() {
+    let cache = Cache::new(4 << 20, 7);
+    for key in [b"a", b"b", b"c"] {
+        read(&cache, key, (1, 1), 0, Some(cache.flushes()));
+    }
+    let (mut writer, memtable) = MemTable::new(3);
+    let put = |seq| Trailer::new(Seq(seq), Kind::Put);
+    writer.insert(b"a", put(7), &[7]);
+    writer.insert(b"a", put(8), &[8]);
+    writer.insert(b"b", Trailer::new(Seq(9), Kind::Delete), b"");
+    writer.insert(b"d", put(10), &[10]);
+    cache.flush(&mut MemCursor::new(memtable)).unwrap();
+    assert_eq!(
+        [b"a", b"b", b"c", b"d"].map(|key| found(&cache, key, 99)),
+        [Some((8, 8)), None, Some((1, 1)), None]
+    );
+}
+
+#[test]
+fn what_was_read_before_a_flush_is_not_used_after_it() {
+    let cache = Cache::new(4 << 20, 7);
+    let noted = cache.flushes();
+    // The reader is between its tables and the cache while a newer version comes into a table.
+    let (mut writer, memtable) = MemTable::new(3);
+    writer.insert(b"key", Trailer::new(Seq(7), Kind::Put), &[7]);
+    cache.flush(&mut MemCursor::new(memtable)).unwrap();
+    read(&cache, b"key", (5, 5), 0, Some(noted));
+    assert_eq!(found(&cache, b"key", 99), None);
+    read(&cache, b"key", (7, 7), 0, Some(cache.flushes()));
+    assert_eq!(found(&cache, b"key", 99), Some((7, 7)));
+}
