@@ -23,10 +23,19 @@ fn main() -> Result<()> {
         db.wait_for_background()?;
         // Brings every block into the cache.
         db.scan(Range::all())?.try_for_each(|pair| pair.map(drop))?;
+    }
+    if operation == "get" {
         (0..RECORDS).try_for_each(|i| db.get(key(i)).map(drop))?;
     }
     match operation.as_str() {
         "get" | "get-memtable" => (0..times).try_for_each(|i| db.get(key(i % RECORDS)).map(drop))?,
+        // Their objects are not in the cache yet.
+        "get-first" => (0..times).try_for_each(|i| db.get(key(i % RECORDS)).map(drop))?,
+        // A read at a snapshot leaves no object.
+        "get-block" => {
+            let snapshot = db.snapshot()?;
+            (0..times).try_for_each(|i| snapshot.get(key(i % RECORDS)).map(drop))?;
+        }
         "put" => (0..times).try_for_each(|i| db.put(key(i % RECORDS), [8; 100]).map(drop))?,
         "scan" => {
             db.scan(Range::all().with_limit(times))?.try_for_each(|pair| pair.map(drop))?;

@@ -97,7 +97,7 @@ impl Weighter<Name, Item> for Weight {
     fn weight(&self, _: &Name, item: &Item) -> u64 {
         match item {
             Item::Block(block) => block_weight(block) as u64,
-            Item::Object(object) => (object.len() + OVERHEAD_BYTES) as u64,
+            Item::Object(object) => object_weight(object.len()) as u64,
         }
     }
 }
@@ -110,6 +110,11 @@ impl Weighter<BlockKey, Block> for Weight {
 
 fn block_weight(block: &Block) -> usize {
     block.len().max(FRAME_BYTES) + OVERHEAD_BYTES
+}
+
+/// Of key and value of so many bytes.
+fn object_weight(bytes: usize) -> usize {
+    bytes + OVERHEAD_BYTES
 }
 
 /// A hash of numbers, seeded.
@@ -326,7 +331,7 @@ impl Cache {
         if let Some(object) = &found
             && object.sample != 0
         {
-            self.play(object, object.sample, object.block_weight);
+            self.play(object.key(), object_weight(object.len()), (object.sample, object.block_weight));
         }
         found
     }
@@ -337,27 +342,23 @@ impl Cache {
         matches!(found, Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at)
     }
 
-    fn play(&self, object: &Object, block: u32, block_weight: u32) {
-        let object_weight = (object.len() + OVERHEAD_BYTES) as u32;
-        let object = key::hash(object.key());
+    fn play(&self, key: &[u8], object_weight: usize, (block, block_weight): (u32, u32)) {
+        let (object, object_weight) = (key::hash(key), object_weight as u32);
         self.duel.play(&Sampled { block, block_weight, object, object_weight });
     }
 
     /// Keeps what a point read is best remembered by.
     pub(crate) fn keep_read(&self, read: &PointRead<'_>) {
         let block = read.value.block();
-        let object_weight = read.key.len() + read.value.len() + OVERHEAD_BYTES;
-        let small = object_weight * 4 <= block_weight(block) * OBJECT_QUARTERS;
-        let sample = if small { self.duel.sample(read.block) } else { 0 };
-        let as_object = small && read.fresh.is_some() && !self.duel.prefers_blocks();
-        if as_object || sample != 0 {
-            let block_weight = block_weight(block) as u32;
-            let object = Object::new(read.key, read.seq, read.value, (sample, block_weight));
-            if sample != 0 {
-                self.play(&object, sample, block_weight);
+        let (object_weight, block_weight) =
+            (object_weight(read.key.len() + read.value.len()), block_weight(block));
+        if object_weight * 4 <= block_weight * OBJECT_QUARTERS {
+            let of = (self.duel.sample(read.block), block_weight as u32);
+            if of.0 != 0 {
+                self.play(read.key, object_weight, of);
             }
-            if let Some(fresh) = read.fresh.filter(|_| as_object) {
-                return self.keep_object(object, fresh);
+            if let Some(fresh) = read.fresh.filter(|_| !self.duel.prefers_blocks()) {
+                return self.keep_object(Object::new(read.key, read.seq, read.value, of), fresh);
             }
         }
         if !read.was_cached {
