@@ -7,6 +7,7 @@
 //! directory slower.
 
 mod buffer;
+mod bytes;
 mod file;
 mod meter;
 mod name;
@@ -17,6 +18,7 @@ pub mod sim;
 mod ticket;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use bytes::{ByteBuf, PAGES_FROM};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
 pub use paced::{Limiter, Pace, PacedDirectory};

@@ -16,7 +16,8 @@ use std::time::Duration;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const MIB: u64 = 1 << 20;
-const CASES: [&str; 6] = ["uniform", "zipfian", "large-values", "keyspaces", "iterators", "largest-values"];
+const CASES: [&str; 7] =
+    ["uniform", "zipfian", "objects", "large-values", "keyspaces", "iterators", "largest-values"];
 const THREADS: u64 = 2;
 /// Work of a case.
 const OPERATIONS: u64 = 300_000;
@@ -47,8 +48,10 @@ impl Random {
         self.below(1 << bits).min(n - 1)
     }
 
-    fn value(&mut self, bytes: u64) -> Vec<u8> {
-        (0..bytes / 8).flat_map(|_| self.next().to_le_bytes()).collect()
+    fn fill(&mut self, value: &mut [u8]) {
+        value
+            .chunks_mut(8)
+            .for_each(|bytes| bytes.copy_from_slice(&self.next().to_le_bytes()[..bytes.len()]));
     }
 }
 
@@ -56,61 +59,66 @@ fn key(number: u64) -> String {
     format!("user{:019}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-fn load(db: &Db, keys: u64, value_bytes: u64) -> Result<(), Failure> {
+fn load(db: &Db, keys: u64, value: &mut [u8]) -> Result<(), Failure> {
     let mut random = Random(7);
-    (0..keys).try_for_each(|number| db.put(key(number), random.value(value_bytes)).map(drop))?;
-    db.flush()?;
-    Ok(db.wait_for_background()?)
+    for number in 0..keys {
+        random.fill(value);
+        db.put(key(number), &*value)?;
+    }
+    Ok(())
 }
 
 /// Reads, one write in ten.
-fn read(db: &Db, keys: u64, value_bytes: u64, skewed: bool, operations: u64) -> Result<(), Failure> {
+fn read(db: &Db, keys: u64, values: &mut [Vec<u8>], skewed: bool, operations: u64) -> Result<(), Failure> {
     std::thread::scope(|scope| {
-        let one = |thread: u64| {
-            move || -> Result<(), Failure> {
-                let mut random = Random(thread + 99);
-                for i in 0..operations / THREADS {
-                    let number = if skewed { random.skewed(keys) } else { random.below(keys) };
-                    match i % 10 {
-                        0 => {
-                            db.put(key(number), random.value(value_bytes))?;
-                        }
-                        _ => drop(db.get(key(number))?),
-                    }
+        let one = |(thread, value): (u64, &mut Vec<u8>)| -> Result<(), Failure> {
+            let mut random = Random(thread + 99);
+            for i in 0..operations / THREADS {
+                let number = if skewed { random.skewed(keys) } else { random.below(keys) };
+                if i % 10 == 0 {
+                    random.fill(value);
+                    db.put(key(number), &*value)?;
+                } else {
+                    drop(db.get(key(number))?);
                 }
-                Ok(())
             }
+            Ok(())
         };
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(one(thread))).collect();
+        let threads: Vec<_> = (0..).zip(values).map(|mine| scope.spawn(move || one(mine))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Ok(())))
     })
 }
 
-fn run(case: &str, db: &Db, memory: u64) -> Result<(), Failure> {
-    let data = 6 * memory;
+/// Bytes of a value.
+fn value_bytes(case: &str, options: &Options) -> u64 {
     match case {
-        "uniform" | "zipfian" => {
-            load(db, data / 1024, 1000)?;
-            read(db, data / 1024, 1000, case == "zipfian", OPERATIONS)
-        }
-        "large-values" => {
-            load(db, data / MIB, MIB)?;
-            read(db, data / MIB, MIB, false, 6000)
-        }
-        "largest-values" => {
-            let bytes = (memory / 8).min(64 * MIB);
-            load(db, data / bytes, bytes)?;
-            read(db, data / bytes, bytes, false, 200)
+        "objects" => 100,
+        "large-values" => MIB,
+        "largest-values" => options.value_bytes_max(),
+        _ => 1000,
+    }
+}
+
+fn run(case: &str, db: &Db, memory: u64, values: &mut [Vec<u8>]) -> Result<(), Failure> {
+    let data = 6 * memory;
+    let (bytes, value) = (values[0].len() as u64, &mut values[0]);
+    let keys = data / (bytes + 24);
+    match case {
+        "uniform" | "zipfian" | "objects" | "large-values" | "largest-values" => {
+            load(db, keys, value)?;
+            let operations = if bytes < MIB { OPERATIONS } else { 6000 * MIB / bytes };
+            read(db, keys, values, matches!(case, "zipfian" | "objects"), operations)
         }
         "keyspaces" => {
             std::thread::scope(|scope| {
                 let one = |thread: u64| {
                     move || -> Result<(), Failure> {
-                        let mut random = Random(thread);
+                        let (mut random, mut value) = (Random(thread), [0; 1000]);
                         for i in 0..10_000 / 16 {
                             let keyspace = db.create_keyspace(&format!("keyspace-{thread}-{i}"))?;
                             for number in 0..40 {
-                                keyspace.put(key(number), random.value(1000))?;
+                                random.fill(&mut value);
+                                keyspace.put(key(number), value)?;
                             }
                         }
                         Ok(())
@@ -129,12 +137,13 @@ fn run(case: &str, db: &Db, memory: u64) -> Result<(), Failure> {
             Ok(())
         }
         "iterators" => {
-            load(db, data / 1024, 1000)?;
+            load(db, keys, value)?;
             let mut scans = Vec::new();
             for i in 0..100 {
                 let snapshot = db.snapshot()?;
                 scans.push(snapshot.scan(Range::from(key(i * 997).as_bytes()..))?);
-                db.put(key(i), Random(i).value(1000))?;
+                Random(i).fill(value);
+                db.put(key(i), &*value)?;
             }
             for _ in 0..3000 {
                 for scan in &mut scans {
@@ -173,6 +182,8 @@ fn main() -> Result<(), Failure> {
             TierOptions::capacity(dir.join("capacity"), 100 * memory),
         )
     };
+    // What callers hold is theirs.
+    let mut values = vec![vec![1; value_bytes(case, &options) as usize]; THREADS as usize];
     let before = resident();
     let (peak, done) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| -> Result<(), Failure> {
@@ -183,7 +194,7 @@ fn main() -> Result<(), Failure> {
             }
         });
         let db = Db::open(&options)?;
-        let ran = run(case, &db, memory);
+        let ran = run(case, &db, memory, &mut values);
         done.store(true, Ordering::Relaxed);
         drop(sampler.join());
         ran?;

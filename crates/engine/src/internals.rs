@@ -7,14 +7,14 @@
 
 use crate::cache::{Block, BlockKey, BlockSlice, Cache, PointRead};
 use crate::error::Result;
-use crate::format::record::{RECORD_HEADER_BYTES, stored_bytes};
+use crate::format::record::push_unsealed;
 use crate::format::{Malformed, StoreId};
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, Trailer, hash};
 use crate::log::{LogWriter, NextLog};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::merge::Merge;
 use crate::table::parts::{BlockBuilder, BlockCursor, build_filter, may_contain};
-use cuesta_device::FileDirectory;
+use cuesta_device::{ByteBuf, FileDirectory};
 use cuesta_sched::Rng;
 use std::path::Path;
 use std::sync::Arc;
@@ -143,8 +143,8 @@ pub fn log_append(dir: &Path, payload_bytes: usize) -> Result<impl FnMut() -> bo
     let directory = FileDirectory::open(dir).map_err(fail)?;
     let prepare = move |number, old| NextLog::prepare(&directory, &|device| device, StoreId(1), number, old);
     let mut log = LogWriter::start(StoreId(1), prepare(1, None)?);
-    let mut group = vec![0; stored_bytes(payload_bytes)];
-    group[RECORD_HEADER_BYTES..].fill(7);
+    let mut group = ByteBuf::default();
+    push_unsealed(&mut group, &vec![7; payload_bytes]);
     let mut seq = 0;
     Ok(move || {
         seq += 1;

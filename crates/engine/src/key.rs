@@ -11,7 +11,7 @@ use twox_hash::XxHash3_64;
 
 /// Longest user key, in bytes. The empty key is a key.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
-/// Longest value, in bytes; an eighth of the memory number if that is less.
+/// Longest value, in bytes; less with a memory number under 2 GiB ([`crate::Options::value_bytes_max`]).
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes that the keyspace's id takes before a user key.
 pub(crate) const KEYSPACE_BYTES: usize = 4;

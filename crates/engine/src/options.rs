@@ -243,9 +243,11 @@ impl Options {
         (SEALED_MAX as u64 + 2) * file.next_multiple_of(EXTEND_BYTES)
     }
 
-    /// Longest value this store takes, in bytes.
+    /// Longest value this store takes, in bytes: 1/32 of the memory number, since a merge holds one of each run that it
+    /// reads while flushes, writers and readers hold theirs; at least a mebibyte, but no more than an eighth of the number.
     pub fn value_bytes_max(&self) -> u64 {
-        (VALUE_BYTES_MAX as u64).min(self.memory_bytes / 8)
+        let share = (self.memory_bytes / 32).max(MIB.min(self.memory_bytes / 8));
+        share.min(VALUE_BYTES_MAX as u64)
     }
 
     /// Largest batch this store takes, in bytes of keys and values: a quarter of the memory number.

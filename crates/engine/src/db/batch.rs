@@ -5,12 +5,17 @@ use crate::engine::Engine;
 use crate::engine::operations::Timed;
 use crate::engine::write::Encoded;
 use crate::error::{Error, Result};
+use crate::format::coding::VARINT_BYTES_MAX;
 use crate::key::{KeyspaceId, Kind};
 use crate::log::put_entry;
 use crate::options::Durability;
 use crate::version::KeyspaceState;
+use cuesta_device::ByteBuf;
 use cuesta_sched::atomic::Ordering;
 use std::sync::Arc;
+
+/// What an entry takes in a payload besides key and value, at most.
+const ENTRY_BYTES: usize = 1 + 3 * VARINT_BYTES_MAX;
 
 /// Puts and deletes to be written with [`crate::Db::write`]: all of them or none. Of two writes to one key the later
 /// counts.
@@ -18,7 +23,7 @@ use std::sync::Arc;
 /// Entries are encoded as they are added, in the form of the log: one copy, no allocation per entry.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    payload: Vec<u8>,
+    payload: ByteBuf,
     entries: u32,
     puts: bool,
     largest_value: usize,
@@ -90,6 +95,7 @@ impl Batch {
             return self;
         }
         self.largest_value = self.largest_value.max(value.len());
+        self.payload.reserve(self.payload.len() + ENTRY_BYTES + key.len() + value.len());
         put_entry(&mut self.payload, kind, keyspace, key, value);
         self.entries += 1;
         self.puts |= kind == Kind::Put;

@@ -32,7 +32,7 @@ use crate::cache::Cache;
 use crate::compaction::{OutputOptions, Placed, Retain, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
-use crate::format::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::format::record::{RecordHeader, RecordKind, push_unsealed};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::{KeyspaceId, Seq};
 use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
@@ -46,7 +46,7 @@ use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
 use crate::version::{Catalog, Edit, KeyspaceState, TableMeta, Tables};
 use arc_swap::ArcSwap;
-use cuesta_device::{Access, Cause, Device, Directory, Listed, Lock, Meter};
+use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::collections::BTreeSet;
@@ -402,16 +402,13 @@ struct Recovered {
 /// Batches as they came out of a log: records with holes for their headers, and each one's numbers and payload length.
 #[derive(Default)]
 struct Copied {
-    records: Vec<u8>,
+    records: ByteBuf,
     members: Vec<((Seq, u32), usize)>,
 }
 
 impl Copied {
     fn push(&mut self, header: &RecordHeader, payload: &[u8]) {
-        let at = self.records.len();
-        self.records.resize(at + RECORD_HEADER_BYTES, 0);
-        self.records.extend_from_slice(payload);
-        self.records.resize(at + header.stored_bytes(), 0);
+        push_unsealed(&mut self.records, payload);
         self.members.push(((header.first_seq, header.entries), payload.len()));
     }
 }

@@ -12,7 +12,7 @@
 
 use super::{Engine, SEALED_MAX, Sealed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::record::{RECORD_HEADER_BYTES, stored_bytes};
+use crate::format::record::{RECORD_HEADER_BYTES, push_unsealed, stored_bytes};
 use crate::format::{FileId, FileKind};
 use crate::key::{KeyspaceId, Seq};
 use crate::log::{BatchEntries, LogWriter, NextLog, SEAL_BYTES};
@@ -20,7 +20,7 @@ use crate::memtable::{MemTable, MemTableWriter};
 use crate::options::Durability;
 use crate::planted::{self, Bug};
 use crate::version::KeyspaceState;
-use cuesta_device::Cause;
+use cuesta_device::{ByteBuf, Cause};
 use cuesta_sched::atomic::Ordering;
 use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ struct Member {
 #[derive(Debug, Default)]
 struct Group {
     number: u64,
-    records: Vec<u8>,
+    records: ByteBuf,
     members: Vec<Member>,
     sync: bool,
 }
@@ -247,7 +247,7 @@ impl Engine {
             lead.memtable.table().mark_unlogged();
         }
         if unlogged < group.members.len() {
-            let mut only_logged = if unlogged > 0 { group.logged_records() } else { Vec::new() };
+            let mut only_logged = if unlogged > 0 { group.logged_records() } else { ByteBuf::default() };
             let records = if unlogged > 0 { &mut only_logged } else { &mut group.records };
             self.count_log(lead, records.len() as u64)?;
             lead.log.append(records, group.members.iter().filter(|member| member.logged).map(numbers))?;
@@ -322,10 +322,7 @@ impl Queue {
 
 impl Group {
     fn join(&mut self, batch: Encoded<'_>, first_seq: Seq, durability: Durability) -> u64 {
-        let at = self.records.len();
-        self.records.resize(at + RECORD_HEADER_BYTES, 0);
-        self.records.extend_from_slice(batch.payload);
-        self.records.resize(at + stored_bytes(batch.payload.len()), 0);
+        push_unsealed(&mut self.records, batch.payload);
         self.members.push(Member {
             first_seq,
             entries: batch.entries,
@@ -347,14 +344,10 @@ impl Group {
     }
 
     /// The records that go to the log, without the others.
-    fn logged_records(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for (_, payload) in self.payloads().filter(|(member, _)| member.logged) {
-            let at = out.len();
-            out.resize(at + RECORD_HEADER_BYTES, 0);
-            out.extend_from_slice(payload);
-            out.resize(at + stored_bytes(payload.len()), 0);
-        }
+    fn logged_records(&self) -> ByteBuf {
+        let mut out = ByteBuf::default();
+        let logged = self.payloads().filter(|(member, _)| member.logged);
+        logged.for_each(|(_, payload)| push_unsealed(&mut out, payload));
         out
     }
 
@@ -365,7 +358,6 @@ impl Group {
     /// Empties the group; its buffers stay, unless a huge batch has blown them up.
     fn clear(&mut self) {
         self.records.clear();
-        self.records.shrink_to(GROUP_BYTES_MAX);
         self.members.clear();
         self.sync = false;
     }

@@ -2,6 +2,7 @@
 //! tag-length-value fields with a must-understand bit (`docs/format/coding.md`).
 
 use crate::key::Seq;
+use cuesta_device::ByteBuf;
 use std::fmt;
 
 /// Why bytes could not be decoded. The caller adds the file and the offset.
@@ -38,19 +39,39 @@ fn check_number(number: u64) -> Decode<u64> {
     }
 }
 
-/// Appends `value` as LEB128: seven bits a byte, lowest first, the top bit set on all but the last byte.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
+/// Where encoded bytes go.
+pub(crate) trait Append {
+    fn append(&mut self, bytes: &[u8]);
+}
+
+impl Append for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
     }
-    out.push(value as u8);
+}
+
+impl Append for ByteBuf {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Appends `value` as LEB128: seven bits a byte, lowest first, the top bit set on all but the last byte.
+pub(crate) fn put_varint(out: &mut impl Append, mut value: u64) {
+    let (mut bytes, mut len) = ([0; VARINT_BYTES_MAX], 0);
+    while value >= 0x80 {
+        bytes[len] = (value & 0x7f) as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    out.append(&bytes[..=len]);
 }
 
 /// Appends a varint length and the bytes.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut impl Append, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
+    out.append(bytes);
 }
 
 /// Appends a field: tag (number << 1 | must-understand), length, body.

@@ -11,6 +11,7 @@ use super::file::FileId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Seq;
 use crate::planted::{self, Bug};
+use cuesta_device::ByteBuf;
 
 /// Bytes of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 48;
@@ -92,6 +93,16 @@ impl RecordHeader {
 /// Bytes that a record with such a payload takes.
 pub(crate) fn stored_bytes(payload_bytes: usize) -> usize {
     RECORD_HEADER_BYTES + payload_bytes.next_multiple_of(RECORD_ALIGNMENT)
+}
+
+/// Appends a payload as a record that is to be sealed: a hole for its header, the payload, padding.
+pub(crate) fn push_unsealed(out: &mut ByteBuf, payload: &[u8]) {
+    let at = out.len();
+    let end = at + stored_bytes(payload.len());
+    out.reserve(end);
+    out.resize(at + RECORD_HEADER_BYTES);
+    out.extend_from_slice(payload);
+    out.resize(end);
 }
 
 /// Fills the header of a record that lies in `record` with its payload already in place behind the header.

@@ -1,13 +1,13 @@
 //! The payload of a batch record: entries one after the other, each a kind byte, the keyspace's id, the key's bytes
 //! and, where the kind has one, the value's. The i-th entry has the record's first number plus i.
 
-use crate::format::coding::{put_bytes, put_varint};
+use crate::format::coding::{Append, put_bytes, put_varint};
 use crate::format::{Decode, Malformed, Reader};
 use crate::key::{Entry, KEY_BYTES_MAX, KeyspaceId, Kind, Seq, Trailer, VALUE_BYTES_MAX};
 
 /// Appends one entry to a payload.
-pub(crate) fn put_entry(out: &mut Vec<u8>, kind: Kind, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
-    out.push(kind as u8);
+pub(crate) fn put_entry(out: &mut impl Append, kind: Kind, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+    out.append(&[kind as u8]);
     put_varint(out, u64::from(keyspace.0));
     put_bytes(out, key);
     if kind != Kind::Delete {

@@ -9,7 +9,7 @@ use crate::format::record::{self, RecordKind, encode_record};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
 use crate::planted::{self, Bug};
-use cuesta_device::{Access, Device, Directory};
+use cuesta_device::{Access, ByteBuf, Device, Directory};
 use std::sync::Arc;
 
 /// How far ahead of the records a fresh file is filled with zeros, in bytes.
@@ -114,7 +114,7 @@ impl LogWriter {
     /// When the write fails, nothing counts as appended; the next append overwrites what may have arrived.
     pub(crate) fn append(
         &mut self,
-        group: &mut Vec<u8>,
+        group: &mut ByteBuf,
         records: impl Iterator<Item = ((Seq, u32), usize)>,
     ) -> Result<()> {
         let mut at = 0;
@@ -136,15 +136,15 @@ impl LogWriter {
     }
 
     /// Writes records at the end, extending a fresh file in the same call.
-    fn write(&mut self, records: &mut Vec<u8>) -> Result<()> {
+    fn write(&mut self, records: &mut ByteBuf) -> Result<()> {
         let len = records.len();
         let end = self.place.offset + len as u64;
         if end > self.filled {
-            records.resize((self.filled_after(len as u64) - self.place.offset) as usize, 0);
+            records.resize((self.filled_after(len as u64) - self.place.offset) as usize);
         }
         let written = self.device.write_at(records, self.place.offset);
         let filled = self.place.offset + records.len() as u64;
-        records.truncate(len);
+        records.resize(len);
         written
             .or_else(|source| self.take_back(Error::io(format!("append to {}", self.place.file), source)))?;
         self.filled = self.filled.max(filled);
@@ -194,9 +194,9 @@ impl LogWriter {
     /// Seals the current file and goes on in `next`. Nothing becomes durable by it.
     pub(crate) fn rotate(&mut self, next: NextLog) -> Result<()> {
         let payload = next.number.to_le_bytes();
-        let mut seal = encode_record(self.place, RecordKind::Seal, (Seq(0), 0), &payload, self.durable);
+        let seal = encode_record(self.place, RecordKind::Seal, (Seq(0), 0), &payload, self.durable);
         debug_assert_eq!(seal.len() as u64, SEAL_BYTES);
-        self.write(&mut seal)?;
+        self.write(&mut seal.into())?;
         let file = FileId::new(FileKind::Log, next.number);
         let sealed = std::mem::replace(&mut self.device, next.device);
         self.sealed.push((self.place.file.number, sealed));

@@ -10,6 +10,7 @@ use crate::cache::Block;
 use crate::format::coding::{VARINT_BYTES_MAX, put_varint};
 use crate::format::{Decode, Malformed, Reader};
 use crate::key::{Entry, Target, Trailer, compare};
+use cuesta_device::ByteBuf;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -22,7 +23,7 @@ const KEY_BYTES_USUAL: usize = 128;
 /// Collects a block's entries.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
-    bytes: Vec<u8>,
+    bytes: ByteBuf,
     restarts: Vec<u32>,
     entries: usize,
     last_key: Vec<u8>,
@@ -50,6 +51,7 @@ impl BlockBuilder {
         if restart {
             self.restarts.push(self.bytes.len() as u32);
         }
+        self.bytes.reserve(self.len_with(entry));
         for length in [shared, entry.key.len() - shared, entry.value.len()] {
             put_varint(&mut self.bytes, length as u64);
         }

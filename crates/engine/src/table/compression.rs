@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::{Decode, Malformed};
+use cuesta_device::ByteBuf;
 use std::fmt;
 
 /// How blocks are compressed.
@@ -42,13 +43,21 @@ impl Compression {
     }
 
     /// `raw` compressed, where that pays.
-    pub(crate) fn compress(self, raw: &[u8]) -> Option<Vec<u8>> {
-        let packed = match self {
+    pub(crate) fn compress(self, raw: &[u8]) -> Option<ByteBuf> {
+        let mut packed = ByteBuf::default();
+        let len = match self {
             Self::None => return None,
-            Self::Lz4 => lz4_flex::block::compress(raw),
-            Self::Zstd => zstd::bulk::compress(raw, ZSTD_LEVEL).ok()?,
+            Self::Lz4 => {
+                packed.resize(lz4_flex::block::get_maximum_output_size(raw.len()));
+                lz4_flex::block::compress_into(raw, &mut packed).ok()?
+            }
+            Self::Zstd => {
+                packed.resize(zstd::zstd_safe::compress_bound(raw.len()));
+                zstd::bulk::compress_to_buffer(raw, &mut packed[..], ZSTD_LEVEL).ok()?
+            }
         };
-        (packed.len() <= raw.len() - raw.len() / 8).then_some(packed)
+        packed.resize(len);
+        (len <= raw.len() - raw.len() / 8).then_some(packed)
     }
 
     /// Fills `raw`, whose length is what was compressed.
@@ -103,7 +112,7 @@ mod tests {
             assert_eq!(raw, text);
             assert!(choice.decompress(&packed, &mut vec![0; text.len() - 1]).is_err());
             assert!(choice.decompress(&packed[..packed.len() - 1], &mut raw).is_err());
-            assert_eq!(choice.compress(&noise), None);
+            assert!(choice.compress(&noise).is_none());
         }
     }
 }
