@@ -52,6 +52,11 @@ impl Memory {
         Arc::new(Self { limit, memtables, held: Default::default() })
     }
 
+    /// The number.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// What memtables and batches on their way to them may have together.
     pub(crate) fn for_writes(&self) -> u64 {
         self.memtables.max(self.limit / 2)

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
 use crate::table::Compression;
+use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -177,6 +178,9 @@ pub struct Options {
     pub level0_slow: u32,
     /// Tables in level 0 at which writers wait.
     pub level0_stop: u32,
+    /// Tables that stay open at once, each with two files; others are opened again when they are read. `None` takes what
+    /// half the files that the process may open are enough for.
+    pub open_tables_max: Option<u32>,
     /// Threads that flush and compact: 1 to 8.
     pub background_threads: u32,
     /// Most bytes that a sequential scan reads ahead of itself.
@@ -210,6 +214,7 @@ impl Default for Options {
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,
+            open_tables_max: None,
             background_threads: 2,
             read_ahead_bytes: 256 << 10,
             direct_io: true,
@@ -241,6 +246,12 @@ impl Options {
     pub(crate) fn log_bytes(&self) -> u64 {
         let file = self.memtable_bytes() / 8 * 9;
         (SEALED_MAX as u64 + 2) * file.next_multiple_of(EXTEND_BYTES)
+    }
+
+    /// Tables that stay open at once.
+    pub(crate) fn open_tables_max(&self) -> usize {
+        let by_limit = || getrlimit(Resource::Nofile).current.map_or(u64::MAX, |files| files / 2 / 2);
+        self.open_tables_max.map_or_else(|| by_limit() as usize, |tables| tables as usize)
     }
 
     /// Longest value this store takes, in bytes: 1/32 of the memory number, since a merge holds one of each run that it
@@ -296,6 +307,7 @@ impl Options {
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;
+        between("open_tables_max", self.open_tables_max.unwrap_or(8).into(), 8, u64::from(u32::MAX))?;
         between("background_threads", self.background_threads.into(), 1, 8)?;
         between("read_ahead_bytes", self.read_ahead_bytes.into(), 4096, 16 * MIB)?;
         if let Durability::Interval(limit) = self.durability {

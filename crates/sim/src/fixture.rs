@@ -32,6 +32,7 @@ pub fn options(seed: u64, durability: Durability) -> Options {
         level_ratio: 2 + rng.below(9) as u32,
         level0_merge: 1 + rng.below(4) as u32,
         background_threads: 1 + rng.below(2) as u32,
+        open_tables_max: rng.one_in(2).then_some(8),
         durability,
         seed: seed | 1,
         ..Options::default()

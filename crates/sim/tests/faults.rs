@@ -105,6 +105,24 @@ fn a_fast_tier_made_smaller_drains_and_one_made_larger_fills() {
 }
 
 #[test]
+fn a_background_job_that_panics_closes_the_store_for_writes_and_hangs_nobody() {
+    let sched = Sched::simulated(4);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    sched.run(|| {
+        let db = open(&sched, &disk).unwrap();
+        db.put(b"a", b"1").unwrap();
+        disk.set_faults(vec![Fault::new(Effect::Panics).named("data")]);
+        let error = db.flush().unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+        assert_eq!(*db.put(b"b", b"2").unwrap_err().kind(), ErrorKind::ReadOnly);
+        assert_eq!(db.get(b"a").unwrap().unwrap(), b"1");
+        drop(db);
+        disk.set_faults(Vec::new());
+        assert_eq!(open(&sched, &disk).unwrap().get(b"a").unwrap().unwrap(), b"1");
+    });
+}
+
+#[test]
 fn merges_are_held_back_where_that_is_asked_for_and_reads_are_not() {
     const RATE: u64 = 1 << 20;
     let elapsed = |rate: Option<u64>| {

@@ -58,6 +58,8 @@ pub enum Effect {
         /// The error after them.
         failure: Failure,
     },
+    /// The call panics, as a bug below the store would.
+    Panics,
     /// A signal interrupts the call. The device retries by itself; only [`super::Counts::interrupted`] tells.
     Interrupted,
     /// A sync of a file or directory fails.
@@ -78,7 +80,7 @@ pub enum Effect {
 impl Effect {
     fn fits(self, kind: OpKind) -> bool {
         match self {
-            Self::Fail(_) | Self::Interrupted => true,
+            Self::Fail(_) | Self::Panics | Self::Interrupted => true,
             Self::Short { .. } | Self::MisdirectedWrite => kind == OpKind::Write,
             Self::SyncFails(_) | Self::SyncLies => kind.is_sync(),
             Self::StaleRead | Self::MisdirectedRead | Self::LateRead(_) => kind == OpKind::Read,

@@ -276,6 +276,7 @@ impl State {
                     retried = true;
                 }
                 Some(Effect::Fail(failure)) => return Err(failure.error()),
+                Some(Effect::Panics) => panic!("a fault that panics"),
                 None | Some(Effect::Interrupted) => return Ok(Fate::Run),
                 Some(effect) => return Ok(Fate::Fault(effect)),
             }

@@ -15,6 +15,8 @@ use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
 use crate::policy::{self, Plan, RunningPlan, TierView, View};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,6 +208,13 @@ impl Background {
     }
 }
 
+/// What a job's panic said.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Error::internal(format!("a background job panicked: {text}"))
+}
+
 impl Engine {
     /// Starts the workers.
     pub(crate) fn start_background(self: &Arc<Self>) -> Result<()> {
@@ -248,12 +257,15 @@ impl Engine {
 
     fn work(self: Arc<Self>) {
         while let Some(job) = self.next_job() {
-            let result = match &job {
+            let run = || match &job {
                 Job::Flush => self.flush_oldest(),
                 Job::Compact(plan) => self.compact(plan),
                 Job::Garbage => Ok(()),
                 Job::Seal => self.seal_active(),
             };
+            // A job that panics must not leave writers waiting for what nobody does any more: the store is closed for
+            // writes, and says why.
+            let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)));
             let result = self.tables.collect_garbage().and(result);
             self.job_ended(&job, result);
         }

@@ -30,7 +30,7 @@ pub(crate) enum Source {
 }
 
 /// Opens a cursor in a table of a run.
-type OpenTable = Box<dyn Fn(&TableHandle) -> Result<TableCursor> + Send>;
+type OpenTable = Box<dyn Fn(&Arc<TableHandle>) -> Result<TableCursor> + Send>;
 
 /// A cursor over the disjoint tables of a run; only the present table is open.
 pub(crate) struct RunCursor {
@@ -49,7 +49,7 @@ impl std::fmt::Debug for RunCursor {
 impl RunCursor {
     pub(crate) fn new(
         tables: Vec<Arc<TableHandle>>,
-        open: impl Fn(&TableHandle) -> Result<TableCursor> + Send + 'static,
+        open: impl Fn(&Arc<TableHandle>) -> Result<TableCursor> + Send + 'static,
     ) -> Self {
         Self { tables, at: None, open: Box::new(open) }
     }
@@ -511,7 +511,7 @@ impl Engine {
                 high: high.clone(),
             };
             let cache = self.tables.cache.clone();
-            let open = move |handle: &TableHandle| {
+            let open = move |handle: &Arc<TableHandle>| {
                 Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, read_ahead.clone()))
             };
             sources.push(Source::Run(Box::new(RunCursor::new(tables, open))));

@@ -31,6 +31,8 @@ const COOL_READS: u64 = 1 << 14;
 const META_SHARE: u64 = 8;
 /// What an entry takes in a block besides key and value, at most.
 const ENTRY_BYTES: u64 = 20;
+/// Part of a packed table may hold so many times its share of what was packed.
+const PACKED_SLACK: f64 = 1.5;
 /// Least bytes that a job needs for indexes and filters.
 const META_LEAST: u64 = 32 << 10;
 
@@ -235,10 +237,11 @@ impl Engine {
                 let keys = (after.as_deref(), up_to.as_deref());
                 let mut shares = vec![(&table[0].meta, 1.0)];
                 for above in job.above.iter().flatten() {
-                    shares.push((
-                        &above.meta,
-                        above.table()?.share_at_most(&self.tables.cache, keys.0, keys.1)?,
-                    ));
+                    let share = above.table()?.share_between(&self.tables.cache, keys.0, keys.1)?;
+                    // Blocks are not all packed alike.
+                    let is_packed = above.meta.raw_bytes > above.meta.data_bytes;
+                    shares
+                        .push((&above.meta, if is_packed { (share * PACKED_SLACK).min(1.0) } else { share }));
                 }
                 let need = Need::of_tables(&self.options, shares.into_iter());
                 let done = if up_to.is_none() { &job.above[..] } else { &[] };
@@ -333,7 +336,7 @@ impl Engine {
     /// A cursor over tables of a run that leaves the cache alone.
     fn merge_source(&self, tables: Vec<Arc<TableHandle>>, read_ahead: usize) -> Source {
         let (cache, tiers) = (self.tables.cache.clone(), self.tiers.clone());
-        let open = move |handle: &TableHandle| {
+        let open = move |handle: &Arc<TableHandle>| {
             let (number, tier) = (handle.meta.number, handle.meta.data_tier);
             let data = tiers.open_table_file(tier, FileId::new(FileKind::Data, number))?;
             let data = tiers.metered(data, tier as usize, Cause::Compaction);

@@ -292,7 +292,7 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
     let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
     let cache = Arc::new(Cache::within(Memory::new(options.memory_bytes, memtables), seed));
-    let tables = Tables::new(&world.sched, store, tiers.clone(), cache);
+    let tables = Tables::new(&world.sched, store, tiers.clone(), cache, options.open_tables_max());
     let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
     let mut catalog = Catalog::default();
     let floor = superblocks[0].manifest_end;

@@ -191,6 +191,11 @@ impl Table {
         self.held = Some(memory.charge(Holder::Tables, bytes as u64));
     }
 
+    /// Memory that is counted for it.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.as_ref().map_or(0, Charge::bytes)
+    }
+
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -274,29 +279,32 @@ impl Table {
         if to > from { (to - from) as f64 / n as f64 } else { 0.5 / n as f64 }
     }
 
-    /// At most this share of the table lies after `after` and up to `up_to`, by its blocks; reads the indexes of at most
-    /// two partitions.
-    pub(crate) fn share_at_most(
+    /// Which share of the data part's bytes lies in blocks with keys after `after` and up to `up_to`; reads the indexes of
+    /// at most two partitions.
+    pub(crate) fn share_between(
         &self,
         cache: &Cache,
         after: Option<&[u8]>,
         up_to: Option<&[u8]>,
     ) -> Result<f64> {
-        let n = self.top.len();
-        // Blocks as a share of their partition's, from its first up to the one with `key`, or without it.
-        let place = |key: &[u8], with: bool| -> Result<f64> {
+        let first = HEADER_BYTES as u64;
+        // Where the block that may have `key` begins, or where it ends.
+        let place = |key: &[u8], is_end: bool| -> Result<u64> {
             let partition = self.top.find(&self.top_block, key, Trailer::LAST);
-            if partition == n {
-                return Ok(n as f64);
+            if partition == self.top.len() {
+                return Ok(self.properties.data_end);
             }
             let (block, index) = self.index(cache, partition, Fill::No)?;
-            let i = index.find(&block, key, Trailer::LAST) + usize::from(with);
-            Ok(partition as f64 + i.min(index.len()) as f64 / index.len().max(1) as f64)
+            let i = index.find(&block, key, Trailer::LAST);
+            Ok(match index.len().checked_sub(1) {
+                None => self.properties.data_end,
+                Some(last) if is_end || i > last => index.handle(&block, i.min(last), 0).end(),
+                Some(_) => index.handle(&block, i, 0).offset,
+            })
         };
-        let from = after.map_or(Ok(0.0), |key| place(key, false))?;
-        let to = up_to.map_or(Ok(n as f64), |key| place(key, true))?;
-        // The last partition may be a small one, so that the others have a larger part.
-        Ok(((to - from).max(0.0) / (n - 1).max(1) as f64).min(1.0))
+        let from = after.map_or(Ok(first), |key| place(key, false))?;
+        let to = up_to.map_or(Ok(self.properties.data_end), |key| place(key, true))?;
+        Ok(to.saturating_sub(from) as f64 / self.properties.data_end.saturating_sub(first).max(1) as f64)
     }
 
     /// A partition's index block.

@@ -12,6 +12,7 @@
 pub(crate) mod catalog;
 pub(crate) mod edit;
 pub(crate) mod manifest;
+mod opened;
 pub(crate) mod superblock;
 pub(crate) mod tables;
 

@@ -1,23 +1,26 @@
 //! Handles to tables, and the end of their files.
 //!
-//! A handle opens its table on first use, so a damaged table hurts only those who read it. The edit that removes a
+//! A handle opens its table when it is read, so a damaged table hurts only those who read it. The edit that removes a
 //! table marks its files; when the last version or cursor that holds one lets go, the file comes onto the list of
 //! garbage, and a background worker removes it: readers never do. A table whose data was relocated has two handles for
 //! a while, which share its meta file: a reader of the old one may open it after the new one is gone.
 
 use super::edit::TableMeta;
+use super::opened::Opened;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
 use crate::planted::{self, Bug};
 use crate::table::Table;
 use crate::tier::Tiers;
+use arc_swap::{ArcSwapOption, Guard};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// What all tables of a store share.
 #[derive(Debug)]
@@ -26,6 +29,7 @@ pub(crate) struct Tables {
     pub(crate) tiers: Arc<Tiers>,
     pub(crate) cache: Arc<Cache>,
     garbage: Mutex<Vec<Part>>,
+    opened: Mutex<Opened>,
     /// Tables whose data was relocated and still lies where it was, too, for readers that hold it.
     lingering: Mutex<BTreeSet<u64>>,
 }
@@ -34,9 +38,17 @@ pub(crate) struct Tables {
 type Part = (u32, FileId, u64);
 
 impl Tables {
-    pub(crate) fn new(sched: &Sched, store: StoreId, tiers: Arc<Tiers>, cache: Arc<Cache>) -> Arc<Self> {
+    /// At most `open_max` of them are open at once.
+    pub(crate) fn new(
+        sched: &Sched,
+        store: StoreId,
+        tiers: Arc<Tiers>,
+        cache: Arc<Cache>,
+        open_max: usize,
+    ) -> Arc<Self> {
         let (garbage, lingering) = (Mutex::new(sched, Vec::new()), Mutex::new(sched, BTreeSet::new()));
-        Arc::new(Self { store, tiers, cache, garbage, lingering })
+        let opened = Mutex::new(sched, Opened::new(open_max));
+        Arc::new(Self { store, tiers, cache, garbage, opened, lingering })
     }
 
     /// Removes the files of tables that nobody holds any more. Names are not synced: a file that comes back after a
@@ -98,9 +110,22 @@ pub(crate) struct TableHandle {
     data_file: TableFile,
     /// Shared by all handles of the table.
     meta_file: Arc<TableFile>,
-    opened: OnceLock<Arc<Table>>,
+    opened: ArcSwapOption<Table>,
+    /// Since the hand of the open tables came by last.
+    used: AtomicBool,
     /// Reads of its data from media; outlives a relocation.
     reads: Arc<AtomicU64>,
+}
+
+/// A table that stays open at least as long as this lives.
+#[derive(Debug)]
+pub(crate) struct OpenTable(Guard<Option<Arc<Table>>>);
+
+impl Deref for OpenTable {
+    type Target = Arc<Table>;
+    fn deref(&self) -> &Arc<Table> {
+        self.0.as_ref().unwrap_or_else(|| panic!("made of tables that are open"))
+    }
 }
 
 impl TableHandle {
@@ -118,7 +143,15 @@ impl TableHandle {
     ) -> Arc<Self> {
         let [part, _] = meta.parts();
         let data_file = TableFile::new(part, tables.clone());
-        Arc::new(Self { meta, tables, data_file, meta_file, opened: OnceLock::new(), reads })
+        Arc::new(Self {
+            meta,
+            tables,
+            data_file,
+            meta_file,
+            opened: ArcSwapOption::empty(),
+            used: AtomicBool::new(false),
+            reads,
+        })
     }
 
     /// The same table with its data elsewhere, as `meta` says; it stays as hot.
@@ -141,20 +174,47 @@ impl TableHandle {
         self.reads.store(self.reads() / 2, Ordering::Relaxed);
     }
 
-    /// The table, opened on first use: a few reads of its meta part.
+    /// The table, opened if it is not: a few reads of its meta part. It stays open as long as it is used and there are
+    /// not too many ([`super::opened`]).
     ///
     /// # Errors
     /// What [`Table::open`] says; the next call tries again.
-    pub(crate) fn table(&self) -> Result<&Arc<Table>> {
-        if let Some(table) = self.opened.get() {
-            return Ok(table);
+    pub(crate) fn table(self: &Arc<Self>) -> Result<OpenTable> {
+        let table = self.opened.load();
+        if table.is_some() {
+            self.use_now();
+            return Ok(OpenTable(table));
         }
         let mut table = self.open(Cause::UserRead, Cause::Index)?;
         self.check(&table)?;
         table.count_reads_in(self.reads.clone());
         table.charge_to(self.tables.cache.memory());
+        let table = Arc::new(table);
         // Two readers may have opened it at once; one of the two stays.
-        Ok(self.opened.get_or_init(|| Arc::new(table)))
+        let before = self.opened.compare_and_swap(&None::<Arc<Table>>, Some(table.clone()));
+        if before.is_some() {
+            return Ok(OpenTable(before));
+        }
+        let close = self.tables.opened.lock().add(self, self.tables.cache.memory());
+        close.iter().for_each(|handle| handle.opened.store(None));
+        Ok(OpenTable(Guard::from_inner(Some(table))))
+    }
+
+    /// The table is used: it stays open for another round.
+    pub(super) fn use_now(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the table was used since this was asked last.
+    pub(super) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// Memory that the table holds while it is open.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.opened.load().as_ref().map_or(0, |table| table.held_bytes())
     }
 
     /// The table anew, through devices that count under these causes.
@@ -233,7 +293,7 @@ mod tests {
             names.join(", ")
         };
         let cache = Arc::new(Cache::new(1 << 20, 1));
-        let tables = Tables::new(&sched, StoreId(1), tiers.clone(), cache);
+        let tables = Tables::new(&sched, StoreId(1), tiers.clone(), cache, 100);
         let [fast, below] =
             [0, 1].map(|data_tier| TableMeta { number: 5, data_tier, ..TableMeta::default() });
         let old = TableHandle::new(fast, tables.clone());

@@ -334,3 +334,36 @@ fn a_key_is_explained_container_by_container() {
     assert!(absent.holdings.iter().all(|h| h.versions.is_empty() && !h.answers), "{absent}");
     assert!(absent.to_string().contains("no container has the key"));
 }
+
+#[test]
+fn a_store_of_many_tables_keeps_few_files_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { table_bytes: 64 << 10, open_tables_max: Some(8), ..small(dir.path()) };
+    let db = Db::open(&options).unwrap();
+    let key = |i: u64| format!("key{:06}", i * 7919 % 4000);
+    for i in 0..4000 {
+        db.put(key(i), vec![i as u8; 1000]).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    let tables: u64 = db.stats().levels.iter().map(|level| level.tables).sum();
+    assert!(tables > 40, "{tables} tables");
+    let path = dir.path().canonicalize().unwrap();
+    let open_files = || {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = links.filter_map(|link| std::fs::read_link(link.unwrap().path()).ok());
+        targets
+            .filter(|target| target.starts_with(&path))
+            .filter(|target| {
+                ["data-", "meta-"].iter().any(|kind| target.display().to_string().contains(kind))
+            })
+            .count()
+    };
+    for round in 0..3 {
+        for i in 0..4000 {
+            assert_eq!(db.get(key(i)).unwrap().unwrap(), vec![i as u8; 1000], "round {round}");
+            assert!(i % 400 > 0 || open_files() <= 2 * 9, "{} files are open", open_files());
+        }
+    }
+    assert_eq!(db.scan(Range::all()).unwrap().filter(|pair| pair.is_ok()).count(), 4000);
+}
