@@ -13,6 +13,8 @@ const MIB: u64 = 1 << 20;
 /// A fast tier of so many bytes has room for the indexes of as much data as is written here, a page or two for each of
 /// the small tables.
 pub(super) const INDEXES_FIT: u64 = 6 * MIB;
+/// The cut comes within so many operations.
+const CUT_WITHIN_OPS: u64 = 1000;
 /// Times the store fills up in one case.
 const CYCLES: u64 = 2;
 /// How long writes may take to come back.
@@ -32,7 +34,8 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     if seed.is_multiple_of(3) { by_budget(seed) } else { by_medium(seed) }
 }
 
-/// The store's own bound is reached, and deletes make the room.
+/// The store's own bound is reached, and deletes make the room. At last the power is cut while merges, which have to go in
+/// steps, work off the deletes.
 fn by_budget(seed: u64) -> Result<u64, String> {
     let mut rng = Rng::new(seed ^ 0x400f);
     let sched = Sched::simulated(seed);
@@ -43,25 +46,20 @@ fn by_budget(seed: u64) -> Result<u64, String> {
     for tier in &mut options.tiers {
         tier.compression = Compression::None;
     }
-    sched.run(|| {
+    let now = sched.run(|| {
         let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
         let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
+        let delete = |now: &mut BTreeMap<Vec<u8>, Vec<u8>>, rng: &mut Rng| {
+            let gone: Vec<_> = now.keys().filter(|_| rng.below(4) > 0).cloned().collect();
+            gone.iter().try_for_each(|key| {
+                now.remove(key);
+                let deleted = db.delete(key).map(drop);
+                deleted.map_err(|error| format!("full, a delete fails: {error}\n{}", db.stats()))
+            })
+        };
         for cycle in 0..CYCLES {
-            let mut gone = Vec::new();
-            filled
-                .cycle(
-                    || Ok(()),
-                    |now| {
-                        gone = now.keys().filter(|_| rng.below(4) > 0).cloned().collect();
-                        gone.iter().try_for_each(|key| {
-                            now.remove(key);
-                            db.delete(key)
-                                .map(drop)
-                                .map_err(|error| format!("full, a delete fails: {error}\n{}", db.stats()))
-                        })
-                    },
-                )
-                .map_err(|what| format!("by budget, cycle {cycle}: {what}"))?;
+            let made = filled.cycle(|| Ok(()), |now| delete(now, &mut rng));
+            made.map_err(|what| format!("by budget, cycle {cycle}: {what}"))?;
             for (tier, stats) in db.stats().tiers.iter().enumerate() {
                 // Files count that have no name any more and are open still.
                 let held = disk.used_bytes(tier);
@@ -70,13 +68,35 @@ fn by_budget(seed: u64) -> Result<u64, String> {
                 }
             }
         }
+        filled.fill()?;
+        delete(&mut filled.now, &mut rng)?;
         let now = filled.now;
-        db.close().map_err(|error| format!("close: {error}"))?;
-        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
-        match contents(&db).map_err(|error| error.to_string())?[""] == now {
-            true => Ok(CYCLES),
-            false => Err("after a reopen the store holds something else".to_owned()),
-        }
+        db.sync().map_err(|error| format!("sync: {error}"))?;
+        disk.cut_at(disk.ops() + 1 + rng.below(CUT_WITHIN_OPS));
+        // It ends, or the cut ends it.
+        drop(db.flush().and_then(|()| db.wait_for_background()));
+        disk.cut_now();
+        drop(db);
+        Ok::<_, String>(now)
+    })?;
+    holds_after_cut(&disk, &options, now, &mut rng).map(|()| CYCLES)
+}
+
+/// After the cut there is what was synced.
+fn holds_after_cut(
+    disk: &SimDisk,
+    options: &Options,
+    now: BTreeMap<Vec<u8>, Vec<u8>>,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let mut model = Model::default();
+    model.step(|contents| *contents = Contents::from([(String::new(), now)]));
+    model.synced();
+    let sched = Sched::simulated(options.seed + 1);
+    let disk = disk.after_cut(Survival::Random, rng).on(&sched);
+    sched.run(|| {
+        let db = Db::open_in(options, world(&sched, &disk)).map_err(|error| format!("open: {error}"))?;
+        model.rebase(contents(&db).map_err(|error| error.to_string())?)
     })
 }
 
@@ -111,16 +131,7 @@ fn by_medium(seed: u64) -> Result<u64, String> {
         drop(db);
         Ok::<_, String>(now)
     })?;
-    let mut model = Model::default();
-    model.step(|contents| *contents = Contents::from([(String::new(), now)]));
-    model.synced();
-    let sched = Sched::simulated(seed + 1);
-    let disk = disk.after_cut(Survival::Random, &mut rng).on(&sched);
-    sched.run(|| {
-        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| format!("open: {error}"))?;
-        model.rebase(contents(&db).map_err(|error| error.to_string())?)
-    })?;
-    Ok(CYCLES)
+    holds_after_cut(&disk, &options, now, &mut rng).map(|()| CYCLES)
 }
 
 impl Filled<'_> {
