@@ -299,6 +299,8 @@ pub const ALL: &[Scenario] = &[
             a.fill(16, 9000);
             a.settle();
             a.fill(5, 9000);
+            // So that there is a log to be recycled.
+            a.settle();
             a.sync();
         },
         during: |a| {

@@ -423,6 +423,21 @@ impl Cache {
         self.items.weight() + self.last.weight()
     }
 
+    fn counters(&self) -> [&AtomicU64; 4] {
+        let (blocks, objects) = (&self.block_hits, &self.object_hits);
+        [&blocks.hits, &blocks.misses, &objects.hits, &objects.misses]
+    }
+
+    /// Lookups so far, to be kept over restarts.
+    pub(crate) fn numbers(&self) -> [u64; 4] {
+        self.counters().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Goes on counting from what [`Cache::numbers`] gave.
+    pub(crate) fn restore(&self, numbers: [u64; 4]) {
+        self.counters().into_iter().zip(numbers).for_each(|(counter, n)| counter.store(n, Ordering::Relaxed));
+    }
+
     /// Lookups of blocks so far.
     pub(crate) fn block_hits(&self) -> HitCounts {
         self.block_hits.get()

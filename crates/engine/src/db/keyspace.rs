@@ -132,7 +132,7 @@ impl Keyspace {
         Ok(Cursor::new(Walk::new(hold, range.in_keyspace(self.state.id), range.limit()), self.state.id))
     }
 
-    /// What it was asked, since the store was opened.
+    /// What it was asked, since it was made.
     pub fn stats(&self) -> KeyspaceStats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         KeyspaceStats { gets: read(&self.state.gets), written: read(&self.state.written) }

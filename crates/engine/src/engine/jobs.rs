@@ -120,6 +120,8 @@ impl Engine {
             added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
             log_start: Some(log_start),
             counters: Some(self.encode_counters()),
+            times: Some(self.operations.encode_times()),
+            asked: self.catalog.lock().newly_asked(),
             ..Edit::default()
         };
         self.commit_tables(edit, |current| drop(current.sealed.pop()))?;

@@ -34,7 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
 use crate::format::record::{RecordHeader, RecordKind, push_unsealed};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
-use crate::key::{KeyspaceId, Seq};
+use crate::key::Seq;
 use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
 use crate::memory::Memory;
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
@@ -44,7 +44,7 @@ use crate::tier::{LogRoom, Tier, Tiers};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
-use crate::version::{Catalog, Edit, KeyspaceState, TableMeta, Tables};
+use crate::version::{Catalog, Edit, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -152,8 +152,13 @@ impl Engine {
             Ok(lead.log.durable())
         })?;
         let mut root = self.root.take();
-        let counters = Some(self.encode_counters());
-        root.manifest.append(&Edit { counters, last_seq: Some(self.visible()), ..Edit::default() })?;
+        root.manifest.append(&Edit {
+            counters: Some(self.encode_counters()),
+            times: Some(self.operations.encode_times()),
+            asked: self.catalog.lock().newly_asked(),
+            last_seq: Some(self.visible()),
+            ..Edit::default()
+        })?;
         root.manifest.trim()?;
         let fast = self.tiers.fast();
         while let Some(retired) = self.background.take_retired_log() {
@@ -437,7 +442,8 @@ impl Found {
         };
         self.remove_orphans(log.end().file, manifest.number())?;
         let operations = Operations::new(&world.sched);
-        restore_counters(&self.catalog.counters, &operations, &self.tiers.meter);
+        restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);
+        operations.restore_times(&self.catalog.times);
         let log_counted = log.filled_after(0);
         let older = self.listed[0].iter().filter(|file| {
             FileId::from_name(&file.name).is_some_and(|id| {
@@ -459,7 +465,7 @@ impl Found {
             queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted), last_seq),
             root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
             creations: Creations::new(&sched),
-            default_keyspace: KeyspaceState::new(KeyspaceId::DEFAULT, "default"),
+            default_keyspace: self.catalog.default_keyspace.clone(),
             store: superblock.store,
             tiers: self.tiers,
             tables: self.tables,

@@ -4,6 +4,8 @@
 //! clock and a histogram behind a lock: so that a get costs next to nothing more, and the histogram of any busy second
 //! still has thousands of them.
 
+use crate::format::coding::put_varint;
+use crate::format::{Decode, Reader};
 use crate::version::LEVELS_MAX;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -206,6 +208,39 @@ impl Operations {
         if let Some(times) = times.as_mut() {
             times.saturating_record(units);
         }
+    }
+
+    /// How long calls took: of each kind how many different times, then each time, in units, and how often it was.
+    pub(super) fn encode_times(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for times in &self.times {
+            let times = times.lock();
+            let recorded = || times.iter().flat_map(|times| times.iter_recorded());
+            put_varint(&mut out, recorded().count() as u64);
+            for time in recorded() {
+                put_varint(&mut out, time.value_iterated_to());
+                put_varint(&mut out, time.count_at_value());
+            }
+        }
+        out
+    }
+
+    /// Takes up what [`Operations::encode_times`] gave; what cannot be read is begun anew.
+    pub(super) fn restore_times(&self, bytes: &[u8]) {
+        let mut reader = Reader::new(bytes);
+        let mut restore = || -> Decode<()> {
+            for times in &self.times {
+                let mut restored = Histogram::new_with_bounds(1, LONGEST_UNITS, DIGITS).ok();
+                for _ in 0..reader.number()? {
+                    let (units, count) = (reader.number()?, reader.number()?);
+                    restored.iter_mut().for_each(|times| times.saturating_record_n(units, count));
+                }
+                *times.lock() = restored.filter(|times| !times.is_empty());
+            }
+            Ok(())
+        };
+        // Times are no reason not to open.
+        drop(restore());
     }
 
     pub(crate) fn answered(&self, by: usize) {

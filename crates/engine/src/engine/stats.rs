@@ -1,15 +1,15 @@
 //! What the store has done and what it holds, in numbers.
 //!
-//! Bytes are counted by the device meter, per tier and cause, calls in `operations`. Both are cumulative over restarts:
-//! edits carry them into the manifest. Times, the cache's hits and what keyspaces were asked are since open.
+//! Bytes are counted by the device meter, per tier and cause, calls and their times in `operations`, lookups in the cache,
+//! and what each keyspace was asked by its state. All are cumulative over restarts: edits carry them into the manifest.
 
 use super::Engine;
 use super::operations::{AnswerStats, LatencyStats, OperationCounts, Operations};
-use crate::cache::HitCounts;
+use crate::cache::{Cache, HitCounts};
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};
 use crate::memory::Holder;
-use cuesta_device::{Cause, Counters};
+use cuesta_device::{Cause, Counters, Meter};
 use std::fmt;
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub struct MemoryStats {
     pub keyspace_bytes: u64,
 }
 
-/// The cache, in numbers, since open.
+/// The cache, in numbers, since the store was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Lookups of blocks, indexes and filters included; a miss is a read.
@@ -106,7 +106,7 @@ pub struct Stats {
     pub operations: OperationCounts,
     /// Which containers answered the keys looked up, from the top, since the store was made.
     pub answers: Vec<AnswerStats>,
-    /// How long calls took, of each kind of which there were any, since open.
+    /// How long calls took, of each kind of which there were any, since the store was made.
     pub latencies: Vec<LatencyStats>,
     /// Bytes and calls on media by tier and cause, since the store was made.
     pub io: Counters,
@@ -244,7 +244,7 @@ impl Engine {
     /// Counters as the manifest keeps them.
     pub(crate) fn encode_counters(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        let calls = self.operations.numbers();
+        let calls = [self.operations.numbers(), self.tables.cache.numbers().to_vec()].concat();
         put_varint(&mut out, calls.len() as u64);
         calls.into_iter().for_each(|number| put_varint(&mut out, number));
         for number in self.tiers.meter.snapshot().numbers() {
@@ -256,7 +256,7 @@ impl Engine {
 
 /// Takes up counters where the last run left them. Counters of another shape (other tiers, another version) are begun
 /// anew.
-pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, meter: &cuesta_device::Meter) {
+pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, cache: &Cache, meter: &Meter) {
     let mut reader = Reader::new(bytes);
     let mut numbers = || -> Decode<(Vec<u64>, Vec<u64>)> {
         let calls = reader.number()?;
@@ -268,8 +268,10 @@ pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, meter: &cu
         Ok((calls, io))
     };
     if let Ok((calls, io)) = numbers()
-        && operations.restore(&calls)
+        && let Some((calls, hits)) = calls.split_last_chunk()
+        && operations.restore(calls)
     {
+        cache.restore(*hits);
         meter.restore(&io);
     }
 }

@@ -19,9 +19,11 @@ pub(crate) struct KeyspaceState {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
     dropped: AtomicBool,
-    /// What it was asked, since open.
+    /// What it was asked, since it was made.
     pub(crate) gets: AtomicU64,
     pub(crate) written: AtomicU64,
+    /// The sum of both that an edit has told last.
+    told: AtomicU64,
 }
 
 /// Memory that a keyspace takes: its name twice, its state, its place in the map.
@@ -37,7 +39,20 @@ impl KeyspaceState {
             dropped: AtomicBool::new(false),
             gets: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            told: AtomicU64::new(0),
         })
+    }
+
+    /// What it was asked: its id, keys looked up, entries written.
+    fn asked(&self) -> (u32, u64, u64) {
+        (self.id.0, self.gets.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed))
+    }
+
+    /// Takes up what an edit tells, which may be behind what has been counted since.
+    fn was_asked(&self, gets: u64, written: u64) {
+        self.gets.fetch_max(gets, Ordering::Relaxed);
+        self.written.fetch_max(written, Ordering::Relaxed);
+        self.told.store(gets + written, Ordering::Relaxed);
     }
 
     /// # Errors
@@ -59,11 +74,13 @@ pub(crate) struct Catalog {
     pub(crate) last_seq: Seq,
     pub(crate) next_keyspace: u32,
     pub(crate) keyspaces: BTreeMap<String, Arc<KeyspaceState>>,
+    pub(crate) default_keyspace: Arc<KeyspaceState>,
     /// Memory that they take.
     keyspace_bytes: u64,
     /// Ids of dropped keyspaces whose entries may still lie in tables.
     pub(crate) dead: BTreeSet<u32>,
     pub(crate) counters: Vec<u8>,
+    pub(crate) times: Vec<u8>,
 }
 
 /// What an edit leaves without a use.
@@ -92,9 +109,11 @@ impl Default for Catalog {
             last_seq: Seq(0),
             next_keyspace: 1,
             keyspaces: BTreeMap::new(),
+            default_keyspace: KeyspaceState::new(KeyspaceId::DEFAULT, "default"),
             keyspace_bytes: 0,
             dead: BTreeSet::new(),
             counters: Vec::new(),
+            times: Vec::new(),
         }
     }
 }
@@ -147,7 +166,30 @@ impl Catalog {
         if let Some(counters) = &edit.counters {
             self.counters.clone_from(counters);
         }
+        if let Some(times) = &edit.times {
+            self.times.clone_from(times);
+        }
+        if !edit.asked.is_empty() {
+            let by_id: BTreeMap<u32, &Arc<KeyspaceState>> =
+                self.states().map(|state| (state.id.0, state)).collect();
+            for (id, gets, written) in &edit.asked {
+                by_id.get(id).iter().for_each(|state| state.was_asked(*gets, *written));
+            }
+        }
         Ok(gone)
+    }
+
+    fn states(&self) -> impl Iterator<Item = &Arc<KeyspaceState>> {
+        std::iter::once(&self.default_keyspace).chain(self.keyspaces.values())
+    }
+
+    /// What keyspaces were asked, of those of which no edit has told it yet.
+    pub(crate) fn newly_asked(&self) -> Vec<(u32, u64, u64)> {
+        let is_new = |state: &&Arc<KeyspaceState>| {
+            let (_, gets, written) = state.asked();
+            gets + written > state.told.load(Ordering::Relaxed)
+        };
+        self.states().filter(is_new).map(|state| state.asked()).collect()
     }
 
     /// One edit that leads from nothing to this.
@@ -160,6 +202,12 @@ impl Catalog {
             dropped: self.dead.iter().copied().collect(),
             next_keyspace: Some(self.next_keyspace),
             counters: Some(self.counters.clone()),
+            times: Some(self.times.clone()),
+            asked: self
+                .states()
+                .map(|state| state.asked())
+                .filter(|(_, gets, written)| gets + written > 0)
+                .collect(),
             ..Edit::default()
         };
         for (level, runs) in self.version.levels.iter().enumerate() {

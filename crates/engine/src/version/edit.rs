@@ -118,6 +118,11 @@ pub(crate) struct Edit {
     pub(crate) next_keyspace: Option<u32>,
     /// Bytes and operations so far, by tier and cause, as [`crate::engine::stats`] encodes them.
     pub(crate) counters: Option<Vec<u8>>,
+    /// How long calls took so far, as [`crate::engine::operations`] encodes it.
+    pub(crate) times: Option<Vec<u8>>,
+    /// What keyspaces were asked so far: id, keys looked up, entries written. Those that are not named were asked as much as
+    /// the last edit that names them says.
+    pub(crate) asked: Vec<(u32, u64, u64)>,
 }
 
 mod field {
@@ -130,6 +135,8 @@ mod field {
     pub(super) const DROP_KEYSPACE: u64 = 7;
     pub(super) const NEXT_KEYSPACE: u64 = 8;
     pub(super) const COUNTERS: u64 = 9;
+    pub(super) const ASKED: u64 = 10;
+    pub(super) const TIMES: u64 = 11;
 }
 
 impl Edit {
@@ -172,8 +179,15 @@ impl Edit {
                 put(number, true, &varint(value));
             }
         }
-        if let Some(counters) = &self.counters {
-            put(field::COUNTERS, false, &|out| out.extend_from_slice(counters));
+        for (number, bytes) in [(field::COUNTERS, &self.counters), (field::TIMES, &self.times)] {
+            if let Some(bytes) = bytes {
+                put(number, false, &|out| out.extend_from_slice(bytes));
+            }
+        }
+        for (id, gets, written) in &self.asked {
+            put(field::ASKED, false, &|out| {
+                [u64::from(*id), *gets, *written].into_iter().for_each(|number| put_varint(out, number));
+            });
         }
         out
     }
@@ -219,6 +233,11 @@ impl Edit {
                 self.counters = Some(body.rest().to_vec());
                 return Ok(true);
             }
+            field::TIMES => {
+                self.times = Some(body.rest().to_vec());
+                return Ok(true);
+            }
+            field::ASKED => self.asked.push((body.varint_u32()?, body.number()?, body.number()?)),
             _ => return Ok(false),
         }
         body.finish()?;
@@ -239,6 +258,11 @@ impl fmt::Display for Edit {
         words.extend(self.last_seq.map(|seq| format!("last number {seq:?}")));
         words.extend(self.next_keyspace.map(|id| format!("next keyspace {id}")));
         words.extend(self.counters.as_ref().map(|counters| format!("counters ({} bytes)", counters.len())));
+        words.extend(self.times.as_ref().map(|times| format!("times ({} bytes)", times.len())));
+        let asked = |(id, gets, written): &(u32, u64, u64)| {
+            format!("keyspace {id} was asked {gets} gets and {written} writes")
+        };
+        words.extend(self.asked.iter().map(asked));
         f.write_str(&words.join(", "))
     }
 }
@@ -270,6 +294,8 @@ mod tests {
             dropped: vec![1],
             next_keyspace: Some(3),
             counters: Some(vec![1, 2, 3]),
+            times: Some(vec![4, 5]),
+            asked: vec![(0, 7, 1 << 40), (2, 0, 3)],
         }
     }
 

@@ -367,3 +367,30 @@ fn a_store_of_many_tables_keeps_few_files_open() {
     }
     assert_eq!(db.scan(Range::all()).unwrap().filter(|pair| pair.is_ok()).count(), 4000);
 }
+
+#[test]
+fn what_was_counted_and_timed_is_there_after_a_reopen() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    let mine = db.create_keyspace("mine").unwrap();
+    for i in 0..200u32 {
+        mine.put(i.to_be_bytes(), b"value").unwrap();
+        db.put(i.to_be_bytes(), b"value").unwrap();
+    }
+    db.flush().unwrap();
+    for i in 0..200u32 {
+        (0..2).for_each(|_| assert!(mine.get(i.to_be_bytes()).unwrap().is_some()));
+    }
+    let (before, asked, default) = (db.stats(), mine.stats(), db.default_keyspace().stats());
+    assert_eq!((asked.gets, asked.written, default.written), (400, 200, 200));
+    assert!(before.cache.objects.hits >= 200 && before.latencies.len() == 2, "{before}");
+    db.close().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    let after = db.stats();
+    assert_eq!(db.keyspace("mine").unwrap().unwrap().stats(), asked);
+    assert_eq!(db.default_keyspace().stats(), default);
+    assert_eq!(
+        (after.cache, after.latencies, after.answers),
+        (before.cache, before.latencies, before.answers)
+    );
+}
