@@ -4,7 +4,7 @@
 //! so that a hot record takes no more room than its own ([`object`]). Where that serves worse, since no record is hotter
 //! than others or each is nearly a block, point reads leave blocks, too; which of the two it is, is tried out all the time
 //! ([`duel`]). A part of the budget holds the blocks that point reads met last, for reads of neighbours. Hit ratios on
-//! traces, and why so: `docs/decisions/0009-objects-and-blocks-in-one-cache.md`.
+//! traces, and why so: `docs/decisions/0009-objects-in-the-cache.md`.
 //!
 //! What it may hold together is what others leave of the memory number (`memory`). Admission and eviction are
 //! quick_cache's: a small queue for newcomers in front of a clock for what was used again, so a scan passes through
@@ -336,10 +336,14 @@ impl Cache {
         found
     }
 
-    /// Whether [`Cache::object`] would find one; counts as no lookup.
-    pub(crate) fn has_object(&self, key: &[u8], at: Seq) -> bool {
-        let found = self.items.peek(&ObjectKey(key));
-        matches!(found, Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at)
+    /// Number and bytes of the value that [`Cache::object`] would find; counts as no lookup.
+    pub(crate) fn has_object(&self, key: &[u8], at: Seq) -> Option<(Seq, usize)> {
+        match self.items.peek(&ObjectKey(key)) {
+            Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at => {
+                Some((object.seq, object.value().len()))
+            }
+            _ => None,
+        }
     }
 
     fn play(&self, key: &[u8], object_weight: usize, (block, block_weight): (u32, u32)) {

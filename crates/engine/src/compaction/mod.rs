@@ -55,10 +55,14 @@ impl Placed<'_> {
     }
 }
 
-/// Most bytes that a table's data takes which is cut at `table_bytes`, but for its last entry.
-pub(crate) fn data_bytes_max(table_bytes: u64) -> u64 {
-    table_bytes + table_bytes / 8 + (64 << 10)
+/// Most bytes that a table's data takes which is cut at `table_bytes`, and whose first key has `first` bytes of entry. No
+/// other key is begun that would go beyond it.
+pub(crate) fn data_bytes_max(table_bytes: u64, first: u64) -> u64 {
+    table_bytes.max(first) + table_bytes / 8 + DATA_SLACK
 }
+
+/// The first and the last page of a table's data, restarts and trailers.
+const DATA_SLACK: u64 = 64 << 10;
 
 /// Bytes of input between two looks at whether the store is closing.
 const CHECK_BYTES: u64 = 256 << 10;
@@ -145,15 +149,17 @@ impl<'b> Outputs<'_, 'b> {
             let new_key = retain.is_new_key(entry.key);
             let lost = planted::has(Bug::MergeLosesAnEntry) && seen == 30;
             if retain.keeps(entry.key, entry.trailer) && !lost {
-                if new_key
-                    && self.writer.as_ref().is_some_and(|(w, _)| w.data_bytes() >= self.options.table_bytes)
-                {
+                let bytes = (entry.key.len() + entry.value.len()) as u64;
+                let table_bytes = self.options.table_bytes;
+                let most = data_bytes_max(table_bytes, 0);
+                let is_full = |at: u64| at >= table_bytes || at + bytes + DATA_SLACK > most;
+                if new_key && self.writer.as_ref().is_some_and(|(w, _)| is_full(w.data_bytes())) {
                     self.finish_table()?;
                 }
                 let writer = match &mut self.writer {
                     Some(writer) => writer,
                     None => {
-                        let begun = self.begin_table()?;
+                        let begun = self.begin_table(bytes)?;
                         self.writer.insert(begun)
                     }
                 };
@@ -176,9 +182,10 @@ impl<'b> Outputs<'_, 'b> {
         Ok(())
     }
 
-    fn begin_table(&mut self) -> Result<(TableWriter, Placed<'b>)> {
+    /// Whose first entry has so many bytes.
+    fn begin_table(&mut self, first: u64) -> Result<(TableWriter, Placed<'b>)> {
         let options = self.options;
-        let placed = (options.place)(data_bytes_max(options.table_bytes));
+        let placed = (options.place)(data_bytes_max(options.table_bytes, first));
         let number = (options.take_number)();
         self.made.push((number, placed.tier));
         let create =

@@ -57,8 +57,8 @@ impl Engine {
         let current = self.current.load_full();
         let at = self.visible();
         let tiers = self.tiers.all.len();
-        let in_memory = |container, versions, answers| {
-            let (reads, excluded_by_filter) = (vec![0; tiers], false);
+        let in_memory = |container, versions| {
+            let (reads, excluded_by_filter, answers) = (vec![0; tiers], false, false);
             Holding { container, tier: None, excluded_by_filter, versions, reads, answers }
         };
         let mut holdings = Vec::new();
@@ -66,11 +66,11 @@ impl Engine {
             current.sealed.iter().map(|sealed| ("memtable that waits for its flush", &sealed.memtable));
         for (container, memtable) in std::iter::once(("memtable", &current.active)).chain(sealed) {
             let versions = versions(&mut MemCursor::new(memtable.clone()), key)?;
-            holdings.push(in_memory(container.to_owned(), versions, false));
+            holdings.push(in_memory(container.to_owned(), versions));
         }
-        if self.tables.cache.has_object(key, at) {
-            // Which version it is, is told by the table that has it.
-            holdings.push(in_memory("cached object".to_owned(), Vec::new(), true));
+        if let Some((Seq(sequence), bytes)) = self.tables.cache.has_object(key, at) {
+            let version = VersionFound { sequence, value_bytes: Some(bytes as u64) };
+            holdings.push(in_memory("cached object".to_owned(), vec![version]));
         }
         for (number, level) in current.version.levels.iter().enumerate() {
             let Some(guard) = level.guard_of(key) else { continue };
@@ -81,7 +81,7 @@ impl Engine {
         let mut reads = vec![0; tiers];
         for holding in &mut holdings {
             reads.iter_mut().zip(&holding.reads).for_each(|(sum, more)| *sum += more);
-            holding.answers |= holding.versions.iter().any(|version| version.sequence <= at.0);
+            holding.answers = holding.versions.iter().any(|version| version.sequence <= at.0);
             if holding.answers {
                 break;
             }

@@ -329,7 +329,13 @@ fn a_key_is_explained_container_by_container() {
     // Filter and index, as one read or two, and a block; nothing of tables that are not asked.
     assert!((1..=3).contains(&told.reads.iter().sum::<u64>()), "{told}");
     assert_eq!(db.get(key(7)).unwrap().unwrap().len(), 50);
-    assert_eq!(db.explain(key(7)).unwrap().reads, [0, 0]);
+    let told = db.explain(key(7)).unwrap();
+    assert_eq!(told.reads, [0, 0]);
+    let object = &told.holdings[1];
+    assert!(
+        object.container == "cached object" && object.answers && object.versions[0].sequence == last,
+        "{told}"
+    );
     let absent = db.explain(b"absent").unwrap();
     assert!(absent.holdings.iter().all(|h| h.versions.is_empty() && !h.answers), "{absent}");
     assert!(absent.to_string().contains("no container has the key"));
@@ -393,4 +399,25 @@ fn what_was_counted_and_timed_is_there_after_a_reopen() {
         (after.cache, after.latencies, after.answers),
         (before.cache, before.latencies, before.answers)
     );
+}
+
+#[test]
+fn no_table_outgrows_its_room_for_a_long_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options { memory_bytes: 64 * MIB, table_bytes: MIB, ..Options::at(dir.path()) };
+    options.tiers[0].compression = cuesta::Compression::None;
+    options.memtable_bytes = Some(8 * MIB);
+    let db = Db::open(&options).unwrap();
+    // Before each long value lie 700 KiB of short ones.
+    for i in 0..2100u64 {
+        let bytes = if i % 700 == 699 { 2 * MIB as usize } else { 1000 };
+        db.put(key(i), vec![1; bytes]).unwrap();
+    }
+    db.flush().unwrap();
+    db.close().unwrap();
+    let files = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap());
+    let data = files.filter(|file| file.file_name().to_string_lossy().starts_with("data-"));
+    let bytes: Vec<u64> = data.map(|file| file.metadata().unwrap().len()).collect();
+    let slack = MIB / 8 + (64 << 10);
+    assert!(bytes.len() > 5 && bytes.iter().all(|bytes| *bytes <= 2 * MIB + slack), "{bytes:?}");
 }
