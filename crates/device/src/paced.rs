@@ -1,20 +1,47 @@
-//! Devices that are made slower than they are: a stated bandwidth and time per call, which may change while they are used.
-//! A [`Limiter`] holds back those that are handed to it; a [`PacedDirectory`] all files of a directory.
+//! Devices that are made slower than they are. A [`Medium`] says when a call is done; a [`PacedDirectory`] lets all calls to
+//! a directory's files end then and not before. The [`Limiter`] is a medium of a stated bandwidth and time per call, which may
+//! change while it is used; it can also hold back single devices.
 //!
-//! The medium is one channel: a call takes its bytes' share of the bandwidth there, after the calls before it, and then
-//! the time per call beside the others. The real call is done first; the caller sleeps for what is missing. Waits are
-//! collected until they are worth a sleep, so that the rate holds where the system cannot sleep for microseconds. In
-//! simulation the time is virtual, and a medium that stalls for an hour takes no longer than one that does not. Submitted
-//! reads are done one after the other: reads that are under way together are not modelled.
+//! The real call is done first; the caller sleeps for what is missing. Waits that are shorter than the medium thinks worth a
+//! sleep are left out: a limiter's channel makes up for them at the next call, so that the rate holds where the system cannot
+//! sleep for microseconds. In simulation the time is virtual, and a medium that stalls for an hour takes no longer than one
+//! that does not. Submitted reads are under way together as far as the medium has them so: each is read at once, and done when
+//! its time has come.
 
-use crate::{Access, Device, Directory, Geometry, Listed, Lock};
+use crate::{Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket};
 use cuesta_sched::{Mutex, Sched};
+use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Waits shorter than this are put together: sleeping costs about as much.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
+
+/// What is asked of a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A read of some bytes.
+    Read,
+    /// A write of some bytes.
+    Write,
+    /// A sync of a file or directory.
+    Sync,
+}
+
+/// Something that takes its time. All times are of one clock, [`Sched::now`].
+pub trait Medium: Send + Sync + Debug {
+    /// When a call of so many bytes that began at `began` is done.
+    fn done_at(&self, began: Duration, call: Call, bytes: usize) -> Duration;
+
+    /// The call that was to be done at `done_at` was done for real at `really`; the caller has not waited yet.
+    fn note(&self, _done_at: Duration, _really: Duration) {}
+
+    /// Waits shorter than this are left out.
+    fn sleep_min(&self) -> Duration {
+        SLEEP_MIN
+    }
+}
 
 /// How fast a medium is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,22 +52,16 @@ pub struct Pace {
     pub per_call: Duration,
 }
 
-/// A directory whose files are reached at a [`Pace`]. Clones share it.
-#[derive(Clone, Debug)]
-pub struct PacedDirectory {
-    directory: Arc<dyn Directory>,
-    limiter: Limiter,
-}
-
-/// Holds back the devices that are wrapped by it, together to one [`Pace`]. Clones share it.
+/// A medium of one channel: a call takes its bytes' share of the bandwidth there, after the calls before it, and then the
+/// time per call beside the others. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Limiter {
+    sched: Sched,
     channel: Arc<Channel>,
 }
 
 #[derive(Debug)]
 struct Channel {
-    sched: Sched,
     state: Mutex<State>,
 }
 
@@ -51,11 +72,25 @@ struct State {
     free_at: Duration,
 }
 
+/// A directory whose files are as slow as a medium. Clones share it.
+#[derive(Clone, Debug)]
+pub struct PacedDirectory {
+    directory: Arc<dyn Directory>,
+    pacing: Pacing,
+}
+
+/// A medium and its clock.
+#[derive(Clone, Debug)]
+struct Pacing {
+    sched: Sched,
+    medium: Arc<dyn Medium>,
+}
+
 impl Limiter {
     /// To `pace`.
     pub fn new(sched: &Sched, pace: Pace) -> Self {
         let state = Mutex::new(sched, State { pace, free_at: Duration::ZERO });
-        Self { channel: Arc::new(Channel { sched: sched.clone(), state }) }
+        Self { sched: sched.clone(), channel: Arc::new(Channel { state }) }
     }
 
     /// Another pace from now on.
@@ -63,53 +98,76 @@ impl Limiter {
         self.channel.state.lock().pace = pace;
     }
 
+    /// Nothing is done for this long.
+    pub fn stall(&self, duration: Duration) {
+        let mut state = self.channel.state.lock();
+        state.free_at = state.free_at.max(self.sched.now()) + duration;
+    }
+
     /// `device`, held back.
     pub fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
-        Arc::new(Paced { device, channel: self.channel.clone() })
+        Arc::new(Paced { device, pacing: self.pacing() })
+    }
+
+    /// `directory`, held back.
+    pub fn wrap_directory(&self, directory: Arc<dyn Directory>) -> PacedDirectory {
+        PacedDirectory { directory, pacing: self.pacing() }
+    }
+
+    fn pacing(&self) -> Pacing {
+        Pacing { sched: self.sched.clone(), medium: self.channel.clone() }
     }
 }
 
 impl PacedDirectory {
-    /// `directory`, at `pace`.
-    pub fn new(sched: &Sched, directory: Arc<dyn Directory>, pace: Pace) -> Self {
-        Self { directory, limiter: Limiter::new(sched, pace) }
+    fn wrap(&self, device: Arc<dyn Device>) -> Arc<dyn Device> {
+        Arc::new(Paced { device, pacing: self.pacing.clone() })
     }
 
-    /// Another pace from now on.
-    pub fn set_pace(&self, pace: Pace) {
-        self.limiter.set_pace(pace);
-    }
-
-    /// Nothing is done for this long.
-    pub fn stall(&self, duration: Duration) {
-        let channel = &self.limiter.channel;
-        let mut state = channel.state.lock();
-        state.free_at = state.free_at.max(channel.sched.now()) + duration;
+    /// `directory`, as slow as `medium`.
+    pub fn new(sched: &Sched, directory: Arc<dyn Directory>, medium: Arc<dyn Medium>) -> Self {
+        Self { directory, pacing: Pacing { sched: sched.clone(), medium } }
     }
 }
 
-impl Channel {
-    /// A call of so many bytes that began at `began` has been done for real; lets the rest of its time pass.
-    fn pass(&self, began: Duration, bytes: usize) {
-        let done_at = {
-            let mut state = self.state.lock();
-            let nanos = match state.pace.bytes_per_second {
-                0 => 0,
-                rate => (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64,
-            };
-            state.free_at = state.free_at.max(began) + Duration::from_nanos(nanos);
-            state.free_at + state.pace.per_call
+impl Medium for Channel {
+    fn done_at(&self, began: Duration, _: Call, bytes: usize) -> Duration {
+        let mut state = self.state.lock();
+        let nanos = match state.pace.bytes_per_second {
+            0 => 0,
+            rate => (bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64,
         };
+        state.free_at = state.free_at.max(began) + Duration::from_nanos(nanos);
+        state.free_at + state.pace.per_call
+    }
+}
+
+impl Pacing {
+    /// Does a call for real; when it is done by the medium.
+    fn begin<T>(
+        &self,
+        call: Call,
+        bytes: usize,
+        body: impl FnOnce() -> io::Result<T>,
+    ) -> (io::Result<T>, Duration) {
+        let began = self.sched.now();
+        let done_at = self.medium.done_at(began, call, bytes);
+        let result = body();
+        self.medium.note(done_at, self.sched.now());
+        (result, done_at)
+    }
+
+    /// Lets time pass until then.
+    fn pass(&self, done_at: Duration) {
         let missing = done_at.saturating_sub(self.sched.now());
-        if missing >= SLEEP_MIN {
+        if missing >= self.medium.sleep_min() {
             self.sched.sleep(missing);
         }
     }
 
-    fn timed<T>(&self, bytes: usize, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let began = self.sched.now();
-        let result = call();
-        self.pass(began, bytes);
+    fn timed<T>(&self, call: Call, bytes: usize, body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let (result, done_at) = self.begin(call, bytes, body);
+        self.pass(done_at);
         result
     }
 }
@@ -117,20 +175,35 @@ impl Channel {
 #[derive(Debug)]
 struct Paced {
     device: Arc<dyn Device>,
-    channel: Arc<Channel>,
+    pacing: Pacing,
+}
+
+/// A read that was done for real, and is not yet by the medium.
+#[derive(Debug)]
+struct Late {
+    result: io::Result<AlignedBuf>,
+    done_at: Duration,
+    pacing: Pacing,
+}
+
+impl Pending for Late {
+    fn wait(self: Box<Self>) -> io::Result<AlignedBuf> {
+        self.pacing.pass(self.done_at);
+        self.result
+    }
 }
 
 impl Device for Paced {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.channel.timed(buffer.len(), || self.device.read_at(buffer, offset))
+        self.pacing.timed(Call::Read, buffer.len(), || self.device.read_at(buffer, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.channel.timed(bytes.len(), || self.device.write_at(bytes, offset))
+        self.pacing.timed(Call::Write, bytes.len(), || self.device.write_at(bytes, offset))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.channel.timed(0, || self.device.sync())
+        self.pacing.timed(Call::Sync, 0, || self.device.sync())
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -144,15 +217,23 @@ impl Device for Paced {
     fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
+
+    fn submit(&self, request: ReadRequest) -> Ticket {
+        let ReadRequest { mut buffer, offset } = request;
+        let read = |buffer: &mut AlignedBuf| self.device.read_at(buffer, offset);
+        let (result, done_at) = self.pacing.begin(Call::Read, buffer.len(), || read(&mut buffer));
+        let result = result.map(|()| buffer);
+        Ticket::pending(Box::new(Late { result, done_at, pacing: self.pacing.clone() }))
+    }
 }
 
 impl Directory for PacedDirectory {
     fn create(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
-        self.directory.create(name, access).map(|device| self.limiter.wrap(device))
+        self.directory.create(name, access).map(|device| self.wrap(device))
     }
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
-        self.directory.open(name, access).map(|device| self.limiter.wrap(device))
+        self.directory.open(name, access).map(|device| self.wrap(device))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -168,7 +249,7 @@ impl Directory for PacedDirectory {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.limiter.channel.timed(0, || self.directory.sync())
+        self.pacing.timed(Call::Sync, 0, || self.directory.sync())
     }
 
     fn lock(&self) -> io::Result<Box<dyn Lock>> {
@@ -195,7 +276,8 @@ mod tests {
         sched.run(|| {
             let disk = SimDisk::new(&sched, 1, SimConfig::default());
             let pace = Pace { bytes_per_second: 1 << 20, per_call: Duration::from_millis(2) };
-            let directory = PacedDirectory::new(&sched, disk.directory(0), pace);
+            let limiter = Limiter::new(&sched, pace);
+            let directory = limiter.wrap_directory(disk.directory(0));
             let file = directory.create("x", Access::Buffered).unwrap();
             let timed = |call: &dyn Fn()| {
                 let began = sched.now();
@@ -204,9 +286,9 @@ mod tests {
             };
             assert_eq!(timed(&|| file.write_at(&[1; 1 << 19], 0).unwrap()), 502);
             assert_eq!(timed(&|| file.read_at(&mut [0; 1 << 17], 0).unwrap()), 127);
-            directory.stall(Duration::from_secs(30));
+            limiter.stall(Duration::from_secs(30));
             assert_eq!(timed(&|| file.sync().unwrap()) / 1000, 30);
-            directory.set_pace(Pace { bytes_per_second: 0, per_call: Duration::ZERO });
+            limiter.set_pace(Pace { bytes_per_second: 0, per_call: Duration::ZERO });
             assert_eq!(timed(&|| file.write_at(&[1; 1 << 19], 0).unwrap()), 0);
         });
     }

@@ -9,7 +9,7 @@
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
 use cuesta::{Db, Durability, Options, TierOptions, World};
-use cuesta_device::{Directory, FileDirectory, Pace, PacedDirectory};
+use cuesta_device::{Directory, FileDirectory, Limiter, Pace};
 use cuesta_sched::Sched;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(Arc::new(FileDirectory::open(dir.join(name))?.with_readers(&sched)))
     };
     let pace = Pace { bytes_per_second: rate, per_call: Duration::from_micros(80) };
-    let capacity = PacedDirectory::new(&sched, open("capacity")?, pace);
+    let capacity = Limiter::new(&sched, pace).wrap_directory(open("capacity")?);
     let world = World { sched: sched.clone(), directories: vec![open("fast")?, Arc::new(capacity)] };
     let db = Db::open_in(&options, world)?;
 

@@ -7,7 +7,7 @@ use crate::fixture::{contents, options, world};
 use crate::model::Model;
 use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Range, Snapshot, World};
 use cuesta_device::sim::{Effect, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
-use cuesta_device::{Directory, Pace, PacedDirectory};
+use cuesta_device::{Limiter, Pace};
 use cuesta_sched::{Rng, Sched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -87,7 +87,7 @@ const SLOWER_ONE_IN: u64 = 20;
 
 /// Media that slow down, stall for seconds, and recover.
 #[derive(Default)]
-struct Slow(Vec<PacedDirectory>);
+struct Slow(Vec<Limiter>);
 
 impl Slow {
     const USUAL: Pace = Pace { bytes_per_second: 200 << 20, per_call: Duration::from_micros(100) };
@@ -95,11 +95,11 @@ impl Slow {
     /// Puts paced directories into the world.
     fn down(world: &mut World) -> Self {
         let sched = world.sched.clone();
-        let pace =
-            |directory: &Arc<dyn Directory>| PacedDirectory::new(&sched, directory.clone(), Self::USUAL);
-        let paced: Vec<PacedDirectory> = world.directories.iter().map(pace).collect();
-        world.directories = paced.iter().map(|paced| Arc::new(paced.clone()) as Arc<dyn Directory>).collect();
-        Self(paced)
+        let limiters: Vec<_> = world.directories.iter().map(|_| Limiter::new(&sched, Self::USUAL)).collect();
+        for (directory, limiter) in world.directories.iter_mut().zip(&limiters) {
+            *directory = Arc::new(limiter.wrap_directory(directory.clone()));
+        }
+        Self(limiters)
     }
 
     fn change(&self, rng: &mut Rng) {
