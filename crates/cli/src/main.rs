@@ -7,6 +7,7 @@
 
 mod commands;
 mod failure;
+mod model;
 mod output;
 mod size;
 mod store;

@@ -5,8 +5,7 @@
 //! The real call is done first; the caller sleeps for what is missing. Waits that are shorter than the medium thinks worth a
 //! sleep are left out: a limiter's channel makes up for them at the next call, so that the rate holds where the system cannot
 //! sleep for microseconds. In simulation the time is virtual, and a medium that stalls for an hour takes no longer than one
-//! that does not. Submitted reads are under way together as far as the medium has them so: each is read at once, and done when
-//! its time has come.
+//! that does not. Submitted reads are under way together as far as both the device and the medium have them so.
 
 use crate::{Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket};
 use cuesta_sched::{Mutex, Sched};
@@ -143,20 +142,6 @@ impl Medium for Channel {
 }
 
 impl Pacing {
-    /// Does a call for real; when it is done by the medium.
-    fn begin<T>(
-        &self,
-        call: Call,
-        bytes: usize,
-        body: impl FnOnce() -> io::Result<T>,
-    ) -> (io::Result<T>, Duration) {
-        let began = self.sched.now();
-        let done_at = self.medium.done_at(began, call, bytes);
-        let result = body();
-        self.medium.note(done_at, self.sched.now());
-        (result, done_at)
-    }
-
     /// Lets time pass until then.
     fn pass(&self, done_at: Duration) {
         let missing = done_at.saturating_sub(self.sched.now());
@@ -166,7 +151,9 @@ impl Pacing {
     }
 
     fn timed<T>(&self, call: Call, bytes: usize, body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let (result, done_at) = self.begin(call, bytes, body);
+        let done_at = self.medium.done_at(self.sched.now(), call, bytes);
+        let result = body();
+        self.medium.note(done_at, self.sched.now());
         self.pass(done_at);
         result
     }
@@ -178,18 +165,20 @@ struct Paced {
     pacing: Pacing,
 }
 
-/// A read that was done for real, and is not yet by the medium.
+/// A read under way, for real and by the medium.
 #[derive(Debug)]
 struct Late {
-    result: io::Result<AlignedBuf>,
+    ticket: Ticket,
     done_at: Duration,
     pacing: Pacing,
 }
 
 impl Pending for Late {
     fn wait(self: Box<Self>) -> io::Result<AlignedBuf> {
+        let result = self.ticket.wait();
+        self.pacing.medium.note(self.done_at, self.pacing.sched.now());
         self.pacing.pass(self.done_at);
-        self.result
+        result
     }
 }
 
@@ -219,11 +208,10 @@ impl Device for Paced {
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {
-        let ReadRequest { mut buffer, offset } = request;
-        let read = |buffer: &mut AlignedBuf| self.device.read_at(buffer, offset);
-        let (result, done_at) = self.pacing.begin(Call::Read, buffer.len(), || read(&mut buffer));
-        let result = result.map(|()| buffer);
-        Ticket::pending(Box::new(Late { result, done_at, pacing: self.pacing.clone() }))
+        let began = self.pacing.sched.now();
+        let done_at = self.pacing.medium.done_at(began, Call::Read, request.buffer.len());
+        let ticket = self.device.submit(request);
+        Ticket::pending(Box::new(Late { ticket, done_at, pacing: self.pacing.clone() }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `cuesta bench`: YCSB's workloads over a store of its own.
 
 use crate::failure::{Failure, Outcome, Result};
+use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
 use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
@@ -63,6 +64,10 @@ pub(crate) struct Args {
     /// sync, interval:MS, os or unlogged
     #[arg(long, default_value = "os")]
     durability: Durability,
+    /// Tiers as slow as other devices, TIER=PRESET with commas (optane, nvme, sata, qlc, hdd) or a TOML file; their
+    /// bytes stay where they are, best in memory, such as --fast /dev/shm/fast:1GiB
+    #[arg(long, value_name = "MODEL")]
+    model: Option<Models>,
     /// Write everything measured to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -179,7 +184,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for (name, tier) in [("fast", a), ("capacity", b)] {
         print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
     }
-    let store = Cuesta(Db::open(&options)?);
+    let (db, models) = match &args.model {
+        Some(models) => {
+            let (world, running) = models.world(&options)?;
+            (Db::open_in(&options, world)?, running)
+        }
+        None => (Db::open(&options)?, Running::default()),
+    };
+    let store = Cuesta(db);
     let mut phases = args.workload.clone();
     phases.retain(|workload| *workload != Workload::Load);
     phases.insert(0, Workload::Load);
@@ -198,11 +210,19 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         store.0.wait_for_background()?;
         let stats = store.0.stats();
         report(&result, &before, &stats)?;
+        models.report()?;
         results.push(json!({ "result": result, "stats": super::stats::to_json(&stats) }));
     }
     store.0.close()?;
     if let Some(path) = &args.json {
-        let text = format!("{:#}\n", json!({ "phases": results, "version": env!("CARGO_PKG_VERSION") }));
+        let text = format!(
+            "{:#}\n",
+            json!({
+                "phases": results,
+                "models": models.to_json(),
+                "version": env!("CARGO_PKG_VERSION"),
+            })
+        );
         fs::write(path, text).map_err(Failure::io(format!("write {}", path.display())))?;
     }
     Ok(Outcome::Done)
@@ -241,7 +261,7 @@ fn report(result: &PhaseResult, before: &Stats, after: &Stats) -> Result<()> {
         let causes: Vec<_> = Cause::ALL.into_iter().filter_map(cause).collect();
         print_line(&format!(
             "  {:<5} {:>11} {:>10} {:>10}  {}",
-            ["fast", "capacity"].get(i).unwrap_or(&"tier"),
+            TIERS.get(i).unwrap_or(&"tier"),
             human(tier.used_bytes),
             human(is.read_bytes - was.read_bytes),
             human(is.write_bytes - was.write_bytes),

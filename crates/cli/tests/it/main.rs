@@ -188,6 +188,35 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
 }
 
 #[test]
+fn a_benchmark_takes_the_time_that_its_model_takes() {
+    let shell = Shell::new();
+    shell.write("slow.toml", "[fast]\npreset = \"qlc\"\nwrite = { median_us = 3000, p99_us = 3000 }\n");
+    let args = [
+        "bench",
+        "--records",
+        "50",
+        "--ops",
+        "1",
+        "--threads",
+        "1",
+        "--workload",
+        "load",
+        "--json",
+        "out.json",
+    ];
+    let told = shell.ok(&[&args[..], &["--model", "slow.toml"]].concat());
+    assert!(told.contains("fast was modelled as qlc, changed"), "{told}");
+    let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    // Each put under `Os` is a write call.
+    let mean = json["phases"][0]["result"]["operations"][0]["latency"]["mean_us"].as_f64().unwrap();
+    assert!(mean > 2500.0 && json["models"][0]["calls"].as_u64().unwrap() >= 50, "{mean}: {json}");
+    for model in ["capacity=floppy", "slow=qlc", "nowhere.toml"] {
+        assert_eq!(shell.fails(&["bench", "--model", model]).0, 2);
+    }
+}
+
+#[test]
 fn a_key_is_explained() {
     let shell = Shell::new();
     shell.ok(&["put", "ridge", "steep"]);

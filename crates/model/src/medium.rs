@@ -1,0 +1,198 @@
+//! When a modelled device is done.
+//!
+//! A call takes one of the channels, the first that is free, for a latency drawn for it; and its bytes take the link, one
+//! call after the other in each direction. It is done when both are. So a lone small call takes its latency, many at once as
+//! many channels as there are, and large ones the bandwidth.
+//!
+//! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are measured when the first
+//! device is made and taken off each sleep; waits shorter than that are left out and counted, so that a run can tell how well
+//! its model was kept ([`Kept`]).
+//!
+//! A call costs one short lock and one draw.
+
+use crate::{Latency, Spec};
+use cuesta_device::{Call, Medium};
+use cuesta_sched::{Rng, Sched};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Sleeps by which being woken late is measured, and how long each is.
+const PROBES: u32 = 50;
+const PROBE: Duration = Duration::from_micros(100);
+/// So many standard deviations above the median lies the 99th percentile.
+const P99_DEVIATIONS: f64 = 2.326;
+
+/// A device that takes the time that its spec says.
+#[derive(Debug)]
+pub struct Modelled {
+    spec: Spec,
+    state: Mutex<State>,
+    woken_late: Duration,
+    calls: AtomicU64,
+    late: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    /// When each channel is free.
+    channels: Vec<Duration>,
+    /// When the link is free: for reads, for writes.
+    link: [Duration; 2],
+}
+
+/// How well a model was kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Calls made.
+    pub calls: u64,
+    /// Calls that took longer for real than by the model: the hardware is slower than what it stands for.
+    pub late: u64,
+}
+
+impl Modelled {
+    /// A device of this spec; latencies are drawn by `seed`.
+    pub fn new(sched: &Sched, spec: Spec, seed: u64) -> Self {
+        let channels = vec![Duration::ZERO; spec.channels as usize];
+        let state = State { rng: Rng::new(seed), channels, link: [Duration::ZERO; 2] };
+        let (calls, late) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { spec, state: Mutex::new(state), woken_late: woken_late(sched), calls, late }
+    }
+
+    /// What it stands for.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// How well it was kept so far.
+    pub fn kept(&self) -> Kept {
+        Kept { calls: self.calls.load(Ordering::Relaxed), late: self.late.load(Ordering::Relaxed) }
+    }
+
+    /// When the device itself is done with a call.
+    fn end(&self, began: Duration, call: Call, bytes: usize) -> Duration {
+        let (latency, direction, rate) = match call {
+            Call::Read => (self.spec.read, 0, self.spec.read_bytes_per_second),
+            Call::Write => (self.spec.write, 1, self.spec.write_bytes_per_second),
+            Call::Sync => (self.spec.flush, 1, self.spec.write_bytes_per_second),
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let took = draw(&mut state.rng, latency);
+        let first = state.channels.iter().enumerate().min_by_key(|(_, free_at)| **free_at);
+        let (channel, free_at) = first.map_or((0, began), |(i, free_at)| (i, *free_at));
+        let starts = free_at.max(began);
+        let on_link = Duration::from_nanos((bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64);
+        state.link[direction] = state.link[direction].max(starts) + on_link;
+        let done_at = (starts + took).max(state.link[direction]);
+        state.channels[channel] = done_at;
+        done_at
+    }
+}
+
+impl Medium for Modelled {
+    fn done_at(&self, began: Duration, call: Call, bytes: usize) -> Duration {
+        self.end(began, call, bytes).saturating_sub(self.woken_late)
+    }
+
+    fn note(&self, done_at: Duration, really: Duration) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.late.fetch_add(u64::from(really > done_at + self.woken_late), Ordering::Relaxed);
+    }
+
+    fn sleep_min(&self) -> Duration {
+        Duration::from_nanos(1)
+    }
+}
+
+/// A latency, log-normal between its median and its 99th percentile.
+fn draw(rng: &mut Rng, latency: Latency) -> Duration {
+    let uniform = |rng: &mut Rng| (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    // Box and Muller's; 1 - u is never 0.
+    let normal = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt() * (std::f64::consts::TAU * uniform(rng)).cos();
+    let deviation = (latency.p99_us / latency.median_us).ln() / P99_DEVIATIONS;
+    Duration::from_secs_f64(latency.median_us * (deviation * normal).exp() / 1e6)
+}
+
+/// How much later than asked a sleeper is woken here: the median of some sleeps.
+fn woken_late(sched: &Sched) -> Duration {
+    let probe = |_| {
+        let began = sched.now();
+        sched.sleep(PROBE);
+        (sched.now() - began).saturating_sub(PROBE)
+    };
+    let mut late: Vec<Duration> = (0..PROBES).map(probe).collect();
+    late.sort_unstable();
+    late[late.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuesta_device::sim::{SimConfig, SimDisk};
+    use cuesta_device::{Access, AlignedBuf, Device, Directory, PacedDirectory, ReadRequest};
+    use std::sync::Arc;
+
+    const QLC_READ_US: f64 = 391.0;
+
+    /// What `body` takes on a file of 8 MiB on a modelled device, in virtual time.
+    fn on(spec: Spec, body: impl FnOnce(&Sched, &dyn Device)) {
+        let sched = Sched::simulated(1);
+        sched.run(|| {
+            let disk = SimDisk::new(&sched, 1, SimConfig::default());
+            let model = Arc::new(Modelled::new(&sched, spec, 7));
+            let directory = PacedDirectory::new(&sched, disk.directory(0), model.clone());
+            let file = directory.create("x", Access::Buffered).unwrap();
+            file.write_at(&vec![1; 8 << 20], 0).unwrap();
+            sched.sleep(Duration::from_secs(1));
+            body(&sched, file.as_ref());
+            assert!(model.kept().calls > 1);
+        });
+    }
+
+    fn sorted_us(mut times: Vec<Duration>) -> Vec<f64> {
+        times.sort_unstable();
+        times.iter().map(|time| time.as_secs_f64() * 1e6).collect()
+    }
+
+    #[test]
+    fn lone_reads_take_what_the_spec_says() {
+        on(Spec::preset("qlc").unwrap(), |sched, file| {
+            let read = |_| {
+                let began = sched.now();
+                file.read_at(&mut [0; 4096], 0).unwrap();
+                sched.now() - began
+            };
+            let times = sorted_us((0..4000).map(read).collect());
+            let (median, p99) = (times[2000], times[3960]);
+            assert!((median / QLC_READ_US - 1.0).abs() < 0.03, "{median}");
+            assert!((p99 / 800.0 - 1.0).abs() < 0.1, "{p99}");
+        });
+    }
+
+    #[test]
+    fn as_many_reads_are_under_way_as_there_are_channels() {
+        let spec = Spec {
+            channels: 4,
+            read: Latency { median_us: 1000.0, p99_us: 1000.0 },
+            ..Spec::preset("qlc").unwrap()
+        };
+        on(spec, |sched, file| {
+            let began = sched.now();
+            let request = |i: u64| ReadRequest { buffer: AlignedBuf::zeroed(4096), offset: i * 4096 };
+            let tickets: Vec<_> = (0..8).map(|i| file.submit(request(i))).collect();
+            tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+            assert_eq!((sched.now() - began).as_millis(), 2);
+        });
+    }
+
+    #[test]
+    fn long_transfers_take_the_bandwidth() {
+        on(Spec::preset("qlc").unwrap(), |sched, file| {
+            let began = sched.now();
+            (0..100).for_each(|_| file.write_at(&vec![2; 1 << 20], 0).unwrap());
+            let rate = 100.0 * (1 << 20) as f64 / (sched.now() - began).as_secs_f64();
+            assert!((rate / 250e6 - 1.0).abs() < 0.02, "{rate}");
+        });
+    }
+}
