@@ -83,7 +83,7 @@ fn place(rank: u64, shift: u64) -> u64 {
 fn operations(trace: Trace) -> impl Iterator<Item = Operation> {
     let mut rng = Rng::new(11);
     let distribution = if trace == Trace::Uniform { Distribution::Uniform } else { Distribution::Zipfian };
-    let mut chooser = Chooser::new(distribution, 0.99, RECORDS);
+    let mut chooser = Chooser::new(distribution, 0.99, RECORDS, 11);
     let mut first = 0;
     (0..OPERATIONS).map(move |n| {
         let shift = if trace == Trace::Shifting { n * 9 / OPERATIONS } else { 0 };

@@ -12,6 +12,7 @@
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
 use cuesta::{Cause, Db, Durability, Options, TierOptions, World};
+use cuesta_bench::oracle::{frequencies, least_share_below};
 use cuesta_bench::{Chooser, Distribution, key_of, value_of};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
@@ -23,12 +24,7 @@ const THETA: f64 = 0.99;
 
 /// Share of reads of what is not among the hottest `kept` records.
 fn best(distribution: Distribution, kept: u64) -> f64 {
-    let weight = |rank: u64| match distribution {
-        Distribution::Uniform => 1.0,
-        _ => 1.0 / (rank as f64).powf(THETA),
-    };
-    let all: f64 = (1..=RECORDS).map(weight).sum();
-    (kept.min(RECORDS) + 1..=RECORDS).map(weight).sum::<f64>() / all
+    least_share_below(&frequencies(distribution, THETA, RECORDS), kept)
 }
 
 /// Share of reads that reached the capacity tier, and what the cache may have had.
@@ -51,7 +47,7 @@ fn measured(distribution: Distribution, fast_bytes: u64, writes: u64) -> cuesta:
             db.put(key_of(i), value_of(i, 0, VALUE_BYTES))?;
         }
         db.wait_for_background()?;
-        let mut chooser = Chooser::new(distribution, THETA, RECORDS);
+        let mut chooser = Chooser::new(distribution, THETA, RECORDS, 11);
         let mut reads = |db: &Db| -> cuesta::Result<u64> {
             let before = db.stats().io.get(1, Cause::UserRead).read_ops;
             for n in 0..2 * RECORDS {

@@ -1,4 +1,4 @@
-//! The workloads of YCSB, their generators, and the runner that measures them.
+//! Workloads (YCSB's, and some like those of production systems), their generators, and the runner that measures them.
 //!
 //! Nothing here knows an engine: a contender implements [`Store`]. Every choice follows from the seed and the
 //! thread's number, so two contenders get the same operations. Every value says which record it belongs to and
@@ -7,11 +7,12 @@
 #![allow(clippy::disallowed_methods, reason = "measuring needs the real clock")]
 
 mod distribution;
+pub mod oracle;
 mod record;
 mod runner;
 mod workload;
 
-pub use distribution::{Chooser, Distribution, Zipfian};
-pub use record::{check_value, key_of, value_of};
+pub use distribution::{Chooser, Distribution, Permutation, Zipfian};
+pub use record::{check_value, key_of, ordered_key_of, value_of};
 pub use runner::{Config, LatencySummary, OperationResult, PhaseResult, Store, run_phase};
-pub use workload::{Mix, Operation, Workload};
+pub use workload::{Mix, Operation, Values, Workload};

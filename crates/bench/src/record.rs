@@ -9,10 +9,18 @@ use cuesta_sched::Rng;
 /// Number, version and checksum.
 const FIXED_BYTES: usize = 24;
 
-/// The key of a record.
+/// The key of a record, scattered over the key space.
 pub fn key_of(record: u64) -> [u8; 23] {
+    key_of_number(fnv64(record) >> 1)
+}
+
+/// The key of a record, in the order of the records.
+pub fn ordered_key_of(record: u64) -> [u8; 23] {
+    key_of_number(record)
+}
+
+fn key_of_number(mut number: u64) -> [u8; 23] {
     let mut key = *b"user0000000000000000000";
-    let mut number = fnv64(record) >> 1;
     for digit in key[4..].iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
@@ -71,5 +79,6 @@ mod tests {
         let key = key_of(42);
         assert!(key.starts_with(b"user") && key[4..].iter().all(u8::is_ascii_digit));
         assert_ne!(key_of(1), key_of(2));
+        assert!(ordered_key_of(9) < ordered_key_of(10) && key_of(9).len() == ordered_key_of(9).len());
     }
 }

@@ -1,4 +1,4 @@
-//! The mixes: YCSB's six core workloads, the load, and a write-only one.
+//! The mixes: YCSB's six core workloads, the load, a write-only one, and mixes like those of production systems.
 
 use crate::distribution::Distribution;
 use cuesta_sched::Rng;
@@ -24,6 +24,45 @@ pub enum Workload {
     F,
     /// Updates only.
     W,
+    /// Like Facebook's ZippyDB: 83 % reads, 14 % updates, 3 % scans, small values; by the fits of Cao et al., FAST 2020.
+    Facebook,
+    /// Like Twitter's cluster 19: 75 % reads, Zipfian, 25 % updates of any record; values of 102 bytes. This and the next two
+    /// as PrismDB, §7, sums up Yang et al., OSDI 2020.
+    Twitter19,
+    /// Like Twitter's cluster 39: 6 % reads, 94 % updates, of any record.
+    Twitter39,
+    /// Like Twitter's cluster 51: 90 % reads, 10 % updates, both Zipfian; values of 370 bytes.
+    Twitter51,
+}
+
+/// How long values are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Values {
+    /// All of so many bytes.
+    Fixed(usize),
+    /// Generalised Pareto from 0, of this shape and scale; none longer than a mebibyte.
+    Pareto {
+        /// Shape.
+        k: f64,
+        /// Scale, in bytes.
+        sigma: f64,
+    },
+}
+
+impl Values {
+    /// The next value's bytes.
+    pub fn draw(self, rng: &mut Rng) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::Pareto { k, sigma } => (pareto(rng, k, sigma) as usize).min(1 << 20),
+        }
+    }
+}
+
+fn pareto(rng: &mut Rng, k: f64, sigma: f64) -> f64 {
+    // 1 - u is never 0.
+    sigma * ((1.0 - rng.unit()).powf(-k) - 1.0) / k
 }
 
 /// What one operation does.
@@ -58,16 +97,36 @@ impl Operation {
     }
 }
 
-/// Longest scan, in records; lengths are uniform from 1.
-pub(crate) const SCAN_RECORDS_MAX: u64 = 100;
+/// Longest scan of YCSB's, in records; lengths are uniform from 1.
+const SCAN_RECORDS_MAX: u64 = 100;
+/// Facebook's scans: shape and scale of their lengths, and the longest.
+const FACEBOOK_SCAN: (f64, f64, u64) = (2.517, 14.236, 10_000);
+/// Facebook's values: shape and scale.
+const FACEBOOK_VALUES: Values = Values::Pareto { k: 0.2615, sigma: 25.45 };
 
 /// Shares of operations, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    shares: [(Operation, u64); 2],
+    shares: [(Operation, u64); 3],
 }
 
 impl Workload {
+    /// Every workload.
+    pub const ALL: [Self; 12] = [
+        Self::Load,
+        Self::A,
+        Self::B,
+        Self::C,
+        Self::D,
+        Self::E,
+        Self::F,
+        Self::W,
+        Self::Facebook,
+        Self::Twitter19,
+        Self::Twitter39,
+        Self::Twitter51,
+    ];
+
     /// Its name in options and files.
     pub fn name(self) -> &'static str {
         match self {
@@ -79,28 +138,65 @@ impl Workload {
             Self::E => "e",
             Self::F => "f",
             Self::W => "w",
+            Self::Facebook => "facebook",
+            Self::Twitter19 => "twitter19",
+            Self::Twitter39 => "twitter39",
+            Self::Twitter51 => "twitter51",
+        }
+    }
+
+    /// How long its values are, where it says.
+    pub fn values(self) -> Option<Values> {
+        match self {
+            Self::Facebook => Some(FACEBOOK_VALUES),
+            Self::Twitter19 => Some(Values::Fixed(102)),
+            Self::Twitter51 => Some(Values::Fixed(370)),
+            _ => None,
+        }
+    }
+
+    /// Records that the next scan asks for.
+    pub fn scan_records(self, rng: &mut Rng) -> u64 {
+        let (k, sigma, longest) = FACEBOOK_SCAN;
+        match self {
+            Self::Facebook => 1 + pareto(rng, k, sigma) as u64 % longest,
+            _ => 1 + rng.below(SCAN_RECORDS_MAX),
         }
     }
 
     /// What it consists of.
     pub fn mix(self) -> Mix {
         use Operation::{Insert, Read, ReadModifyWrite, Scan, Update};
+        let all = |operation| [(operation, 100), (operation, 0), (operation, 0)];
+        let two = |(a, share), b| [(a, share), (b, 100 - share), (b, 0)];
         let shares = match self {
-            Self::Load => [(Insert, 100), (Insert, 0)],
-            Self::A => [(Read, 50), (Update, 50)],
-            Self::B => [(Read, 95), (Update, 5)],
-            Self::C => [(Read, 100), (Read, 0)],
-            Self::D => [(Read, 95), (Insert, 5)],
-            Self::E => [(Scan, 95), (Insert, 5)],
-            Self::F => [(Read, 50), (ReadModifyWrite, 50)],
-            Self::W => [(Update, 100), (Update, 0)],
+            Self::Load => all(Insert),
+            Self::A => two((Read, 50), Update),
+            Self::B => two((Read, 95), Update),
+            Self::C => all(Read),
+            Self::D => two((Read, 95), Insert),
+            Self::E => two((Scan, 95), Insert),
+            Self::F => two((Read, 50), ReadModifyWrite),
+            Self::W => all(Update),
+            Self::Facebook => [(Read, 83), (Update, 14), (Scan, 3)],
+            Self::Twitter19 => two((Read, 75), Update),
+            Self::Twitter39 => two((Read, 6), Update),
+            Self::Twitter51 => two((Read, 90), Update),
         };
         Mix { shares }
     }
 
-    /// The distribution it is defined with, where the caller does not choose one.
-    pub fn distribution(self, chosen: Option<Distribution>) -> Distribution {
-        chosen.unwrap_or(if self == Self::D { Distribution::Latest } else { Distribution::Zipfian })
+    /// The distributions of its reads and of its updates, where the caller does not choose one for both.
+    pub fn distributions(self, chosen: Option<Distribution>) -> [Distribution; 2] {
+        use Distribution::{Facebook, Latest, Uniform, Zipfian};
+        let own = match self {
+            Self::D => [Latest, Latest],
+            Self::Facebook => [Facebook, Facebook],
+            Self::Twitter19 => [Zipfian, Uniform],
+            Self::Twitter39 => [Uniform, Uniform],
+            _ => [Zipfian, Zipfian],
+        };
+        chosen.map_or(own, |chosen| [chosen, chosen])
     }
 }
 
@@ -108,16 +204,22 @@ impl std::str::FromStr for Workload {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Load, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::W];
-        let found = all.into_iter().find(|workload| workload.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no workload; use load, a, b, c, d, e, f or w"))
+        let found = Self::ALL.into_iter().find(|workload| workload.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no workload; use {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
 impl Mix {
     /// The next operation.
     pub fn choose(&self, rng: &mut Rng) -> Operation {
-        if rng.below(100) < self.shares[0].1 { self.shares[0].0 } else { self.shares[1].0 }
+        let mut left = rng.below(100);
+        for (operation, share) in &self.shares[..2] {
+            if left < *share {
+                return *operation;
+            }
+            left -= share;
+        }
+        self.shares[2].0
     }
 }
 
@@ -137,6 +239,11 @@ mod tests {
             (Workload::F, Operation::ReadModifyWrite, 50),
             (Workload::W, Operation::Update, 100),
             (Workload::Load, Operation::Insert, 100),
+            (Workload::Facebook, Operation::Update, 14),
+            (Workload::Facebook, Operation::Scan, 3),
+            (Workload::Twitter19, Operation::Update, 25),
+            (Workload::Twitter39, Operation::Update, 94),
+            (Workload::Twitter51, Operation::Read, 90),
         ] {
             let mix = workload.mix();
             let seen = (0..100_000).filter(|_| mix.choose(&mut rng) == operation).count() as i64;
@@ -147,8 +254,24 @@ mod tests {
 
     #[test]
     fn d_reads_the_latest() {
-        assert_eq!(Workload::D.distribution(None), Distribution::Latest);
-        assert_eq!(Workload::D.distribution(Some(Distribution::Uniform)), Distribution::Uniform);
-        assert_eq!(Workload::A.distribution(None), Distribution::Zipfian);
+        assert_eq!(Workload::D.distributions(None), [Distribution::Latest; 2]);
+        assert_eq!(Workload::D.distributions(Some(Distribution::Uniform)), [Distribution::Uniform; 2]);
+        assert_eq!(Workload::A.distributions(None), [Distribution::Zipfian; 2]);
+        assert_eq!(Workload::Twitter19.distributions(None), [Distribution::Zipfian, Distribution::Uniform]);
+    }
+
+    #[test]
+    fn facebook_s_values_and_scans_are_as_long_as_measured_there() {
+        let mut rng = Rng::new(3);
+        let mean =
+            |draw: &mut dyn FnMut() -> u64| (0..200_000).map(|_| draw()).sum::<u64>() as f64 / 200_000.0;
+        // Of a generalised Pareto: sigma / (1 - k); half a byte less, since bytes are whole.
+        let values = mean(&mut || FACEBOOK_VALUES.draw(&mut rng) as u64);
+        assert!((values - (25.45 / (1.0 - 0.2615) - 0.5)).abs() < 1.0, "{values}");
+        // The median: sigma (2^k - 1) / k.
+        let mut scans: Vec<u64> = (0..100_001).map(|_| Workload::Facebook.scan_records(&mut rng)).collect();
+        scans.sort_unstable();
+        let median = 1.0 + 14.236 * (2f64.powf(2.517) - 1.0) / 2.517;
+        assert!((scans[50_000] as f64 / median - 1.0).abs() < 0.1, "{} of {median}", scans[50_000]);
     }
 }

@@ -5,7 +5,8 @@ use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
 use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
-use cuesta_bench::{Config, Distribution, PhaseResult, Store, Workload, run_phase};
+use cuesta_bench::oracle;
+use cuesta_bench::{Config, Distribution, PhaseResult, Store, Values, Workload, run_phase};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ const CAPACITY_BYTES: u64 = 64 << 30;
 /// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
-/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); and w (updates only), load.
+/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); w (updates only); facebook,
+/// twitter19, twitter39 and twitter51, which are like production systems; and load.
 /// Every value read is checked. Values do not compress.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -40,10 +42,10 @@ pub(crate) struct Args {
     /// Client threads
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Bytes of a value, 24 or more
-    #[arg(long, default_value_t = 100)]
-    value_bytes: usize,
-    /// zipfian, uniform or latest, for every workload [default: each workload's own]
+    /// Bytes of a value, 24 or more [default: the first workload's own, or 100]
+    #[arg(long)]
+    value_bytes: Option<usize>,
+    /// zipfian, ycsb, uniform, latest or facebook, for every workload [default: each workload's own]
     #[arg(long)]
     distribution: Option<Distribution>,
     /// Skew of the Zipfian distribution, between 0 and 1
@@ -104,7 +106,7 @@ impl Args {
             Self { records: 0, .. } => refuse("--records must be 1 or more"),
             Self { ops: 0, .. } => refuse("--ops must be 1 or more"),
             Self { threads: 0 | 1025.., .. } => refuse("--threads must be from 1 to 1024"),
-            Self { value_bytes: 0..24, .. } => {
+            Self { value_bytes: Some(0..24), .. } => {
                 refuse("--value-bytes must be 24 or more: values check themselves")
             }
             Self { theta, .. } if !(*theta > 0.0 && *theta < 1.0) => {
@@ -132,13 +134,47 @@ impl Args {
         }
     }
 
+    /// How long values are, in all phases: they are loaded once.
+    fn values(&self) -> Values {
+        let own = || self.workload.iter().find_map(|workload| workload.values());
+        self.value_bytes.map(Values::Fixed).or_else(own).unwrap_or(Values::Fixed(100))
+    }
+
+    /// For phases of which the reads are point reads of a fixed set of records.
+    fn oracle(
+        &self,
+        result: &PhaseResult,
+        before: &Stats,
+        after: &Stats,
+        models: &Running,
+    ) -> Option<Oracle> {
+        let workload = result.config.workload;
+        let Values::Fixed(bytes) = result.config.values else { return None };
+        let [reads, _] = workload.distributions(result.config.distribution);
+        let gets = after.operations.gets - before.operations.gets;
+        if gets == 0 || matches!(workload, Workload::D | Workload::E | Workload::Facebook) {
+            return None;
+        }
+        let above = (after.tiers[0].capacity_bytes + self.memory.0) / (23 + bytes as u64);
+        let frequencies = oracle::frequencies(reads, self.theta, self.records);
+        let best = oracle::least_share_below(&frequencies, above);
+        let there = |stats: &Stats| stats.io.get(1, Cause::UserRead).read_ops;
+        let seconds = models.read_seconds(TIERS[1]);
+        Some(Oracle {
+            measured: (there(after) - there(before)) as f64 / gets as f64,
+            best,
+            ceiling: seconds.filter(|_| best > 0.0).map(|s| oracle::ceiling(self.threads, best, s)),
+        })
+    }
+
     fn config(&self, workload: Workload) -> Config {
         Config {
             workload,
             records: self.records,
             operations: if workload == Workload::Load { self.records } else { self.ops },
             threads: self.threads,
-            value_bytes: self.value_bytes,
+            ordered_keys: self.workload.contains(&Workload::Facebook),
+            values: self.values(),
             distribution: self.distribution,
             theta: self.theta,
             seed: self.seed,
@@ -172,9 +208,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     }
     let (a, b) = (&options.tiers[0], &options.tiers[1]);
     print_line(&format!(
-        "{} records of {} bytes, {} threads, profile {}, durability {}, memory {}, seed {}",
+        "{} records of {}, {} threads, profile {}, durability {}, memory {}, seed {}",
         args.records,
-        23 + args.value_bytes,
+        match args.values() {
+            Values::Fixed(bytes) => format!("{} bytes", 23 + bytes),
+            Values::Pareto { k, sigma } =>
+                format!("23 bytes and a value by Pareto({k}, {sigma}), 24 at least"),
+        },
         args.threads,
         args.profile,
         args.durability,
@@ -210,8 +250,16 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         store.0.wait_for_background()?;
         let stats = store.0.stats();
         report(&result, &before, &stats)?;
+        let oracle = args.oracle(&result, &before, &stats, &models);
+        if let Some(oracle) = &oracle {
+            oracle.report()?;
+        }
         models.report()?;
-        results.push(json!({ "result": result, "stats": super::stats::to_json(&stats) }));
+        results.push(json!({
+            "result": result,
+            "stats": super::stats::to_json(&stats),
+            "oracle": oracle,
+        }));
     }
     store.0.close()?;
     if let Some(path) = &args.json {
@@ -226,6 +274,29 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         fs::write(path, text).map_err(Failure::io(format!("write {}", path.display())))?;
     }
     Ok(Outcome::Done)
+}
+
+/// Reads that reached the capacity tier, beside the best that any static placement could do.
+#[derive(serde::Serialize)]
+struct Oracle {
+    /// Share of the records looked up that took a read there.
+    measured: f64,
+    /// The least share, with room for as many records as fast tier and memory have bytes.
+    best: f64,
+    /// Reads per second that these clients cannot exceed by it, where the tier is modelled.
+    ceiling: Option<f64>,
+}
+
+impl Oracle {
+    fn report(&self) -> Result<()> {
+        let ceiling = self.ceiling.map(|rate| format!(", so at most {rate:.0} reads/s by these clients"));
+        print_line(&format!(
+            "  reads that reached the capacity tier: {:.1} %; the best static placement sends {:.1} % there{}",
+            100.0 * self.measured,
+            100.0 * self.best,
+            ceiling.unwrap_or_default()
+        ))
+    }
 }
 
 fn report(result: &PhaseResult, before: &Stats, after: &Stats) -> Result<()> {

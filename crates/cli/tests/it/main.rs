@@ -168,19 +168,22 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
         "--ops",
         "1000",
         "--workload",
-        "load,a,b,c,d,e,f,w",
+        "load,a,b,c,d,e,f,w,facebook,twitter19,twitter39,twitter51",
         "--json",
         "out.json",
     ];
     for _ in 0..2 {
         let told = shell.ok(&args);
         assert!(
-            told.contains("a: ") && told.contains("p99.9") && told.contains("write amplification"),
+            told.contains("best static placement")
+                && told.contains("a: ")
+                && told.contains("p99.9")
+                && told.contains("write amplification"),
             "{told}"
         );
     }
     let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
-    assert_eq!(json.matches("\"operations_per_second\"").count(), 8);
+    assert_eq!(json.matches("\"operations_per_second\"").count(), 12);
     std::fs::create_dir_all(shell.path().join("mine/fast")).unwrap();
     shell.write("mine/fast/precious", "data");
     let (code, told) = shell.fails(&["bench", "--records", "10", "--ops", "10", "--dir", "mine"]);

@@ -1,0 +1,70 @@
+//! What the best placement could do: a bound to hold measurements against.
+//!
+//! A static placement keeps some records above and leaves the others below for the whole run. The best one keeps the records
+//! that are read most, which the generator's own frequencies name; no log, index or block takes its room. What is read below
+//! by it is the least that any static placement sends there; and if nothing but those reads took time, clients that wait for
+//! each could not be faster than one over that time.
+
+use crate::distribution::{Chooser, Distribution};
+
+/// Ranks of generators without an end that are told apart; what lies behind them is spread evenly.
+const RANKS: u64 = 1 << 20;
+
+/// Share of the reads that go to each record, most first; sums to 1. `Latest` is taken as it begins, before anything is
+/// inserted.
+pub fn frequencies(distribution: Distribution, theta: f64, records: u64) -> Vec<f64> {
+    let records = records.max(1);
+    let mut shares = match distribution {
+        Distribution::Uniform => vec![1.0; records as usize],
+        Distribution::Zipfian | Distribution::Latest => {
+            (1..=records).map(|rank| (rank as f64).powf(-theta)).collect()
+        }
+        Distribution::Ycsb | Distribution::Facebook => Chooser::head(distribution, records, RANKS),
+    };
+    let sum: f64 = shares.iter().sum();
+    shares.iter_mut().for_each(|share| *share /= sum);
+    shares.sort_unstable_by(|a, b| b.total_cmp(a));
+    shares
+}
+
+/// The least share of reads that a static placement with room for `above` records sends below.
+pub fn least_share_below(frequencies: &[f64], above: u64) -> f64 {
+    let above = (above as usize).min(frequencies.len());
+    frequencies[above..].iter().sum::<f64>().clamp(0.0, 1.0)
+}
+
+/// Reads per second that so many clients cannot exceed, if each waits for its reads and those below take `seconds`.
+pub fn ceiling(clients: u64, share_below: f64, seconds: f64) -> f64 {
+    clients as f64 / (share_below * seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuesta_sched::Rng;
+
+    #[test]
+    fn the_oracle_knows_what_the_generators_do() {
+        const DRAWS: u64 = 2_000_000;
+        let records = 20_000;
+        for distribution in [Distribution::Zipfian, Distribution::Ycsb, Distribution::Facebook] {
+            let frequencies = frequencies(distribution, 0.99, records);
+            assert!(frequencies.is_sorted_by(|a, b| a >= b));
+            assert!((frequencies.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            let (mut chooser, mut rng) = (Chooser::new(distribution, 0.99, records, 5), Rng::new(1));
+            let mut seen = vec![0u64; records as usize];
+            (0..DRAWS).for_each(|_| seen[chooser.choose(&mut rng, records) as usize] += 1);
+            seen.sort_unstable_by(|a, b| b.cmp(a));
+            for above in [1, 100, 2000, 6000] {
+                let told = least_share_below(&frequencies, above);
+                let found = seen[above as usize..].iter().sum::<u64>() as f64 / DRAWS as f64;
+                // Sorting by what was drawn keeps a little more above than there is.
+                assert!((told - found).abs() < 0.02, "{distribution:?}, {above}: {told} of {found}");
+            }
+        }
+        let uniform = frequencies(Distribution::Uniform, 0.99, 100);
+        assert_eq!(least_share_below(&uniform, 1000), 0.0);
+        assert!((least_share_below(&uniform, 30) - 0.7).abs() < 1e-9);
+        assert!((ceiling(8, 0.1, 400e-6) - 200_000.0).abs() < 1.0);
+    }
+}
