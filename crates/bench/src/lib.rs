@@ -10,9 +10,11 @@ mod distribution;
 pub mod oracle;
 mod record;
 mod runner;
+mod trace;
 mod workload;
 
 pub use distribution::{Chooser, Distribution, Permutation, Zipfian};
 pub use record::{check_value, key_of, ordered_key_of, value_of};
-pub use runner::{Config, LatencySummary, OperationResult, PhaseResult, Store, run_phase};
+pub use runner::{Config, LatencySummary, Measured, OperationResult, PhaseResult, Store, run_phase};
+pub use trace::{TraceStep, play, read_trace};
 pub use workload::{Mix, Operation, Values, Workload};

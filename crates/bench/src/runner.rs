@@ -79,19 +79,28 @@ pub struct OperationResult {
     pub latency: LatencySummary,
 }
 
-/// What a phase gave.
+/// What a run gave.
 #[derive(Clone, Debug, Serialize)]
-pub struct PhaseResult {
-    /// What was run.
-    pub config: Config,
+pub struct Measured {
     /// From the first operation to the last.
     pub seconds: f64,
     /// All operations over all seconds.
     pub operations_per_second: f64,
     /// By kind.
     pub operations: Vec<OperationResult>,
-    /// Reads that found no value; inserted records excepted that were not there yet, it should be 0.
+    /// Reads that found no value. In a phase, inserted records excepted that were not there yet, it should be 0; in a trace,
+    /// reads of keys that nothing had been written to.
     pub not_found: u64,
+}
+
+/// What a phase gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct PhaseResult {
+    /// What was run.
+    pub config: Config,
+    /// What it gave.
+    #[serde(flatten)]
+    pub measured: Measured,
 }
 
 /// Threads report their progress this often.
@@ -117,7 +126,7 @@ struct Worker<'a> {
     rng: Rng,
     /// For reads and scans, and for updates.
     choosers: [Chooser; 2],
-    histograms: Vec<Histogram<u64>>,
+    times: Times,
     not_found: u64,
     version: u64,
 }
@@ -158,36 +167,56 @@ pub fn run_phase(
         threads.into_iter().map(join).collect::<Result<Vec<Worker<'_>>, String>>()
     })?;
     let seconds = began.elapsed().as_secs_f64();
-    let operations =
-        Operation::ALL.into_iter().filter_map(|operation| summarise(operation, &workers)).collect();
-    let result = PhaseResult {
-        config: config.clone(),
-        seconds,
-        operations_per_second: config.operations as f64 / seconds,
-        operations,
-        not_found: workers.iter().map(|worker| worker.not_found).sum(),
-    };
-    Ok((result, shared.begun.load(Ordering::Relaxed)))
+    let not_found = workers.iter().map(|worker| worker.not_found).sum();
+    let times: Vec<Times> = workers.into_iter().map(|worker| worker.times).collect();
+    let measured = Measured::new(config.operations, seconds, &times, not_found);
+    Ok((PhaseResult { config: config.clone(), measured }, shared.begun.load(Ordering::Relaxed)))
 }
 
-fn summarise(operation: Operation, workers: &[Worker<'_>]) -> Option<OperationResult> {
-    let mut all = Histogram::<u64>::new_with_max(LATENCY_MAX, DIGITS).ok()?;
-    for worker in workers {
-        all.add(&worker.histograms[operation as usize]).ok()?;
+impl Measured {
+    pub(crate) fn new(operations: u64, seconds: f64, threads: &[Times], not_found: u64) -> Self {
+        let operations_per_second = operations as f64 / seconds;
+        Self { seconds, operations_per_second, operations: Times::summarise(threads), not_found }
     }
-    let at = |quantile: f64| all.value_at_quantile(quantile) as f64 / 1000.0;
-    (!all.is_empty()).then(|| OperationResult {
-        operation,
-        count: all.len(),
-        latency: LatencySummary {
-            mean_us: all.mean() / 1000.0,
-            p50_us: at(0.5),
-            p90_us: at(0.9),
-            p99_us: at(0.99),
-            p999_us: at(0.999),
-            max_us: all.max() as f64 / 1000.0,
-        },
-    })
+}
+
+/// How long operations took, by kind.
+pub(crate) struct Times(Vec<Histogram<u64>>);
+
+impl Times {
+    pub(crate) fn new() -> Result<Self, String> {
+        let histogram = |_| Histogram::new_with_max(LATENCY_MAX, DIGITS).map_err(|error| error.to_string());
+        Operation::ALL.into_iter().map(histogram).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn record(&mut self, operation: Operation, took: Duration) {
+        self.0[operation as usize].saturating_record(took.as_nanos() as u64);
+    }
+
+    /// Of all threads together; what there was none of is left out.
+    fn summarise(threads: &[Self]) -> Vec<OperationResult> {
+        Operation::ALL.into_iter().filter_map(|operation| Self::of(operation, threads)).collect()
+    }
+
+    fn of(operation: Operation, threads: &[Self]) -> Option<OperationResult> {
+        let mut all = Histogram::<u64>::new_with_max(LATENCY_MAX, DIGITS).ok()?;
+        for times in threads {
+            all.add(&times.0[operation as usize]).ok()?;
+        }
+        let at = |quantile: f64| all.value_at_quantile(quantile) as f64 / 1000.0;
+        (!all.is_empty()).then(|| OperationResult {
+            operation,
+            count: all.len(),
+            latency: LatencySummary {
+                mean_us: all.mean() / 1000.0,
+                p50_us: at(0.5),
+                p90_us: at(0.9),
+                p99_us: at(0.99),
+                p999_us: at(0.999),
+                max_us: all.max() as f64 / 1000.0,
+            },
+        })
+    }
 }
 
 impl<'a> Worker<'a> {
@@ -196,10 +225,9 @@ impl<'a> Worker<'a> {
         let records = shared.begun.load(Ordering::Relaxed).max(1);
         let chooser = |distribution| Chooser::new(distribution, config.theta, records, config.seed);
         let choosers = config.workload.distributions(config.distribution).map(chooser);
-        let histogram = || Histogram::new_with_max(LATENCY_MAX, DIGITS).map_err(|error| error.to_string());
-        let histograms = Operation::ALL.map(|_| histogram()).into_iter().collect::<Result<_, _>>()?;
+        let times = Times::new()?;
         let rng = Rng::new(config.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        Ok(Self { shared, rng, choosers, histograms, not_found: 0, version: thread + 1 })
+        Ok(Self { shared, rng, choosers, times, not_found: 0, version: thread + 1 })
     }
 
     fn run(&mut self, thread: u64, progress: &(dyn Fn(u64) + Sync)) -> Result<(), String> {
@@ -211,7 +239,7 @@ impl<'a> Worker<'a> {
             let operation = mix.choose(&mut self.rng);
             let began = Instant::now();
             self.one(operation)?;
-            self.record(operation, began.elapsed());
+            self.times.record(operation, began.elapsed());
             if i % REPORT_OPERATIONS == 0 || i == share {
                 let more = if i % REPORT_OPERATIONS == 0 { REPORT_OPERATIONS } else { i % REPORT_OPERATIONS };
                 progress(self.shared.done.fetch_add(more, Ordering::Relaxed) + more);
@@ -221,10 +249,6 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(())
-    }
-
-    fn record(&mut self, operation: Operation, took: Duration) {
-        self.histograms[operation as usize].saturating_record(took.as_nanos() as u64);
     }
 
     fn choose(&mut self, operation: Operation) -> u64 {
@@ -291,15 +315,22 @@ impl<'a> Worker<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
     #[derive(Default)]
-    struct Map {
+    pub(crate) struct Map {
         pairs: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
         longest_scan: AtomicU64,
+    }
+
+    impl Map {
+        /// Changes every value.
+        pub(crate) fn spoil(&self) {
+            self.pairs.lock().unwrap().values_mut().for_each(|value| value[20] ^= 1);
+        }
     }
 
     impl Store for Map {
@@ -329,12 +360,12 @@ mod tests {
         run_phase(&store, &Config { ordered_keys: true, ..config(Workload::Load, 1000) }, 0, &|_| {})
             .unwrap();
         let (loaded, mut records) = run_phase(&store, &config(Workload::Load, 1000), 0, &|_| {}).unwrap();
-        assert_eq!((loaded.operations[0].count, records), (1000, 1000));
+        assert_eq!((loaded.measured.operations[0].count, records), (1000, 1000));
         for workload in Workload::ALL.into_iter().filter(|workload| *workload != Workload::Load) {
             let done = AtomicU64::new(0);
             let progress = |n| assert!(done.fetch_max(n, Ordering::Relaxed) <= 2001);
             let (result, after) = run_phase(&store, &config(workload, 2001), records, &progress).unwrap();
-            assert_eq!(result.operations.iter().map(|o| o.count).sum::<u64>(), 2001);
+            assert_eq!(result.measured.operations.iter().map(|o| o.count).sum::<u64>(), 2001);
             assert_eq!(done.into_inner(), 2001);
             records = after;
         }
@@ -345,7 +376,7 @@ mod tests {
     fn a_wrong_value_ends_the_run() {
         let store = Map::default();
         let (_, records) = run_phase(&store, &config(Workload::Load, 1000), 0, &|_| {}).unwrap();
-        store.pairs.lock().unwrap().values_mut().for_each(|value| value[30] ^= 1);
+        store.spoil();
         let error = run_phase(&store, &config(Workload::C, 100), records, &|_| {}).unwrap_err();
         assert!(error.contains("never written"), "{error}");
     }

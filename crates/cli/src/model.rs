@@ -2,9 +2,9 @@
 
 use crate::failure::{Failure, Result};
 use crate::output::print_line;
-use cuesta::{Options, World};
+use cuesta::{Options, Stats, World};
 use cuesta_device::{Directory, FileDirectory, PacedDirectory};
-use cuesta_model::{Modelled, Spec, parse};
+use cuesta_model::{Modelled, Spec, dollars_per_gigabyte, lifetime_years, parse};
 use cuesta_sched::Sched;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,6 +13,11 @@ use std::sync::Arc;
 
 /// What tiers are called, fastest first.
 pub(crate) const TIERS: [&str; 2] = ["fast", "capacity"];
+
+/// The size of store and the loads, in operations a day, for which PrismDB (§7.2) tells lifetimes: those of two production
+/// systems.
+const STORE_BYTES: f64 = 600e9;
+const LOADS: [f64; 2] = [100e6, 500e6];
 
 /// Devices by tier, as the command line names them.
 #[derive(Clone, Debug)]
@@ -66,6 +71,31 @@ impl Running {
             print_line(&format!(
                 "  {tier} was modelled as {} ({} µs read, {} µs write): of {} calls {share:.2} % took longer for real",
                 spec.name, spec.read.median_us, spec.write.median_us, kept.calls
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// What the devices cost, and how long they last under what a phase of so many operations wrote; only when every tier
+    /// is modelled.
+    pub(crate) fn report_cost(&self, operations: u64, before: &Stats, after: &Stats) -> Result<()> {
+        if self.0.len() < after.tiers.len() {
+            return Ok(());
+        }
+        let tiers: Vec<_> = self.0.iter().zip(&after.tiers).collect();
+        let sized: Vec<_> =
+            tiers.iter().map(|((_, model), tier)| (model.spec(), tier.capacity_bytes)).collect();
+        print_line(&format!("  tiers of these sizes cost {:.2} $/GB", dollars_per_gigabyte(&sized)))?;
+        let all: f64 = sized.iter().map(|(_, bytes)| *bytes as f64).sum();
+        for (i, ((name, _), (spec, bytes))) in self.0.iter().zip(&sized).enumerate() {
+            let written = after.io.total(i).write_bytes - before.io.total(i).write_bytes;
+            let share = (*bytes as f64 / all * STORE_BYTES) as u64;
+            let years =
+                LOADS.map(|load| lifetime_years(spec, share, written as f64 / operations as f64 * load));
+            print_line(&format!(
+                "  {name}, of 600 GB shared alike, would last {:.1} years at 100 million of these operations a day, {:.1} \
+                 at 500 million",
+                years[0], years[1]
             ))?;
         }
         Ok(())

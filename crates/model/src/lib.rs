@@ -5,8 +5,10 @@
 //! [`cuesta_device::PacedDirectory`] lets the caller wait for it. What the model leaves out (garbage collection, caches in the
 //! device, wear) and how well its waits are kept is in `docs/device-model.md`.
 
+mod cost;
 mod medium;
 mod spec;
 
+pub use cost::{dollars_per_gigabyte, lifetime_years};
 pub use medium::{Kept, Modelled};
 pub use spec::{Latency, Spec, parse};

@@ -6,7 +6,10 @@ use crate::output::{COUNT, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
 use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
 use cuesta_bench::oracle;
-use cuesta_bench::{Config, Distribution, PhaseResult, Store, Values, Workload, run_phase};
+use cuesta_bench::{
+    Config, Distribution, Measured, PhaseResult, Store, TraceStep, Values, Workload, play, read_trace,
+    run_phase,
+};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,6 +36,9 @@ pub(crate) struct Args {
     /// What to run, in order; the records are loaded first in any case
     #[arg(long, value_delimiter = ',', default_value = "load,a")]
     workload: Vec<Workload>,
+    /// Play this trace on an empty store instead: lines of time,op,key,value_bytes
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    trace: Option<PathBuf>,
     /// Records to load
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
@@ -182,6 +188,17 @@ impl Args {
     }
 }
 
+fn read_steps(path: &Path) -> Result<Vec<TraceStep>> {
+    let fail = || Failure::io(format!("read {}", path.display()));
+    let file = fs::File::open(path).map_err(fail())?;
+    let steps = read_trace(std::io::BufReader::new(file));
+    let steps = steps.map_err(|why| Failure::Input(format!("{}: {why}", path.display())))?;
+    match steps.is_empty() {
+        true => Err(Failure::Input(format!("{} has no lines to play", path.display()))),
+        false => Ok(steps),
+    }
+}
+
 /// Empties directories of an earlier benchmark; refuses any other that holds something.
 fn make_room(path: &Path) -> Result<()> {
     let fail = || Failure::io(format!("prepare {}", path.display()));
@@ -201,6 +218,7 @@ fn make_room(path: &Path) -> Result<()> {
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     args.check()?;
+    let steps = args.trace.as_deref().map_or(Ok(Vec::new()), read_steps)?;
     let options = args.options();
     options.validate()?;
     for tier in &options.tiers {
@@ -208,12 +226,16 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     }
     let (a, b) = (&options.tiers[0], &options.tiers[1]);
     print_line(&format!(
-        "{} records of {}, {} threads, profile {}, durability {}, memory {}, seed {}",
-        args.records,
-        match args.values() {
-            Values::Fixed(bytes) => format!("{} bytes", 23 + bytes),
-            Values::Pareto { k, sigma } =>
-                format!("23 bytes and a value by Pareto({k}, {sigma}), 24 at least"),
+        "{}, {} threads, profile {}, durability {}, memory {}, seed {}",
+        match (args.values(), steps.len()) {
+            (Values::Fixed(bytes), 0) => format!("{} records of {} bytes", args.records, 23 + bytes),
+            (Values::Pareto { k, sigma }, 0) => {
+                format!(
+                    "{} records of 23 bytes and a value by Pareto({k}, {sigma}), 24 at least",
+                    args.records
+                )
+            }
+            (_, steps) => format!("a trace of {steps} operations"),
         },
         args.threads,
         args.profile,
@@ -232,10 +254,29 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         None => (Db::open(&options)?, Running::default()),
     };
     let store = Cuesta(db);
-    let mut phases = args.workload.clone();
+    let mut phases = if steps.is_empty() { args.workload.clone() } else { Vec::new() };
     phases.retain(|workload| *workload != Workload::Load);
-    phases.insert(0, Workload::Load);
+    if steps.is_empty() {
+        phases.insert(0, Workload::Load);
+    }
     let (mut records, mut results) = (0, Vec::new());
+    if !steps.is_empty() {
+        let before = store.0.stats();
+        let bar = progress(steps.len() as u64, "trace", COUNT);
+        let shown = |done| {
+            bar.set_position(done);
+            reveal(&bar);
+        };
+        let result = play(&store, &steps, args.threads, &shown).map_err(Failure::Input)?;
+        bar.finish_and_clear();
+        store.0.wait_for_background()?;
+        let stats = store.0.stats();
+        report("trace", &result, &before, &stats)?;
+        models.report()?;
+        models.report_cost(steps.len() as u64, &before, &stats)?;
+        results
+            .push(json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) }));
+    }
     for workload in phases {
         let config = args.config(workload);
         let before = store.0.stats();
@@ -249,12 +290,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         bar.finish_and_clear();
         store.0.wait_for_background()?;
         let stats = store.0.stats();
-        report(&result, &before, &stats)?;
+        report(workload.name(), &result.measured, &before, &stats)?;
         let oracle = args.oracle(&result, &before, &stats, &models);
         if let Some(oracle) = &oracle {
             oracle.report()?;
         }
         models.report()?;
+        models.report_cost(result.config.operations, &before, &stats)?;
         results.push(json!({
             "result": result,
             "stats": super::stats::to_json(&stats),
@@ -299,9 +341,8 @@ impl Oracle {
     }
 }
 
-fn report(result: &PhaseResult, before: &Stats, after: &Stats) -> Result<()> {
+fn report(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
     let rate = result.operations_per_second;
-    let name = result.config.workload.name();
     print_line(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
     print_line("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;
     for line in &result.operations {

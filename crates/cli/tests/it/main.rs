@@ -169,6 +169,8 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
         "1000",
         "--workload",
         "load,a,b,c,d,e,f,w,facebook,twitter19,twitter39,twitter51",
+        "--value-bytes",
+        "100",
         "--json",
         "out.json",
     ];
@@ -188,6 +190,24 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
     shell.write("mine/fast/precious", "data");
     let (code, told) = shell.fails(&["bench", "--records", "10", "--ops", "10", "--dir", "mine"]);
     assert!(code == 6 && told.contains("no benchmark made"), "{told}");
+}
+
+#[test]
+fn a_trace_is_played_and_its_bad_lines_are_named() {
+    let shell = Shell::new();
+    shell.write("trace.csv", "time,op,key,value_bytes\n0,put,a,100\n1,get,a,\n2,get,b,\n");
+    let told = shell.ok(&["bench", "--trace", "trace.csv", "--json", "out.json"]);
+    assert!(told.contains("a trace of 3 operations") && told.contains("1 reads found no value"), "{told}");
+    let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["phases"][0]["result"]["operations"][0]["count"], 2, "{json}");
+    shell.write("bad.csv", "0,put,a,100\n1,fly,a,\n");
+    let (code, told) = shell.fails(&["bench", "--trace", "bad.csv"]);
+    assert!(
+        code == 6 && told.contains("bad.csv") && told.contains("line 2") && told.contains("fly"),
+        "{told}"
+    );
+    assert_eq!(shell.fails(&["bench", "--trace", "absent.csv"]).0, 5);
 }
 
 #[test]
