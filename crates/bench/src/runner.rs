@@ -49,6 +49,8 @@ pub struct Config {
     pub theta: f64,
     /// Of every choice.
     pub seed: u64,
+    /// The phase's number in its run: phases share which records are hot, and not the order in which they are asked for.
+    pub phase: u64,
 }
 
 /// Latencies of one kind of operation, in microseconds.
@@ -226,7 +228,8 @@ impl<'a> Worker<'a> {
         let chooser = |distribution| Chooser::new(distribution, config.theta, records, config.seed);
         let choosers = config.workload.distributions(config.distribution).map(chooser);
         let times = Times::new()?;
-        let rng = Rng::new(config.seed.wrapping_add(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let stream = (config.phase << 32 | thread).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let rng = Rng::new(config.seed.wrapping_add(stream));
         Ok(Self { shared, rng, choosers, times, not_found: 0, version: thread + 1 })
     }
 
@@ -351,7 +354,19 @@ pub(crate) mod tests {
     fn config(workload: Workload, operations: u64) -> Config {
         let (records, threads, values, theta, seed) = (1000, 2, Values::Fixed(100), 0.99, 5);
         let (distribution, ordered_keys) = (None, workload == Workload::Facebook);
-        Config { workload, records, operations, threads, ordered_keys, values, distribution, theta, seed }
+        let phase = 0;
+        Config {
+            workload,
+            records,
+            operations,
+            threads,
+            ordered_keys,
+            values,
+            distribution,
+            theta,
+            seed,
+            phase,
+        }
     }
 
     #[test]
@@ -370,6 +385,30 @@ pub(crate) mod tests {
             records = after;
         }
         assert!(store.longest_scan.into_inner() >= 100);
+    }
+
+    #[test]
+    fn phases_ask_for_the_same_hot_records_in_another_order() {
+        let asked = |phase| {
+            let config = Config { phase, ..config(Workload::C, 0) };
+            let store = Map::default();
+            let shared = Shared {
+                config: &config,
+                store: &store,
+                done: AtomicU64::new(0),
+                begun: AtomicU64::new(1000),
+                inserted: AtomicU64::new(1000),
+                failed: AtomicBool::new(false),
+            };
+            let mut worker = Worker::new(&shared, 0).unwrap();
+            (0..3000).map(|_| worker.choose(Operation::Read)).collect::<Vec<u64>>()
+        };
+        let hottest = |asked: &[u64]| {
+            let count = |record: &u64| asked.iter().filter(|other| *other == record).count();
+            asked.iter().max_by_key(|record| count(record)).copied()
+        };
+        let (first, second) = (asked(1), asked(2));
+        assert!(first == asked(1) && first != second && hottest(&first) == hottest(&second));
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Args {
         })
     }
 
-    fn config(&self, workload: Workload) -> Config {
+    fn config(&self, workload: Workload, phase: u64) -> Config {
         Config {
             workload,
             records: self.records,
@@ -184,6 +184,7 @@ impl Args {
             distribution: self.distribution,
             theta: self.theta,
             seed: self.seed,
+            phase,
         }
     }
 }
@@ -277,8 +278,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         results
             .push(json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) }));
     }
-    for workload in phases {
-        let config = args.config(workload);
+    for (phase, workload) in (0..).zip(phases) {
+        let config = args.config(workload, phase);
         let before = store.0.stats();
         let bar = progress(config.operations, workload.name(), COUNT);
         let shown = |done| {
