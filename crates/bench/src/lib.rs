@@ -15,6 +15,6 @@ mod workload;
 
 pub use distribution::{Chooser, Distribution, Permutation, Zipfian};
 pub use record::{check_value, key_of, ordered_key_of, value_of};
-pub use runner::{Config, LatencySummary, Measured, OperationResult, PhaseResult, Store, run_phase};
+pub use runner::{Config, LatencySummary, Length, Measured, OperationResult, PhaseResult, Store, run_phase};
 pub use trace::{TraceStep, play, read_trace};
 pub use workload::{Mix, Operation, Values, Workload};

@@ -28,6 +28,16 @@ pub trait Store: Sync {
     fn scan(&self, key: &[u8], records: u64) -> Result<u64, String>;
 }
 
+/// How long a phase is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Length {
+    /// So many operations, of all threads together; a load has one for each record.
+    Operations(u64),
+    /// So many seconds.
+    Seconds(f64),
+}
+
 /// What a phase does.
 #[derive(Clone, Debug, Serialize)]
 pub struct Config {
@@ -35,8 +45,8 @@ pub struct Config {
     pub workload: Workload,
     /// Records that the load makes.
     pub records: u64,
-    /// Operations of all threads together; a load has one for each record.
-    pub operations: u64,
+    /// How long it is.
+    pub length: Length,
     /// Threads.
     pub threads: u64,
     /// Keys in the order of the records, for workloads of which some ranges of keys are hot.
@@ -171,7 +181,7 @@ pub fn run_phase(
     let seconds = began.elapsed().as_secs_f64();
     let not_found = workers.iter().map(|worker| worker.not_found).sum();
     let times: Vec<Times> = workers.into_iter().map(|worker| worker.times).collect();
-    let measured = Measured::new(config.operations, seconds, &times, not_found);
+    let measured = Measured::new(shared.done.load(Ordering::Relaxed), seconds, &times, not_found);
     Ok((PhaseResult { config: config.clone(), measured }, shared.begun.load(Ordering::Relaxed)))
 }
 
@@ -235,18 +245,23 @@ impl<'a> Worker<'a> {
 
     fn run(&mut self, thread: u64, progress: &(dyn Fn(u64) + Sync)) -> Result<(), String> {
         let config = self.shared.config;
-        let share =
-            config.operations / config.threads + u64::from(thread < config.operations % config.threads);
-        let mix = config.workload.mix();
+        let (share, ends) = match config.length {
+            Length::Operations(all) => {
+                (all / config.threads + u64::from(thread < all % config.threads), f64::INFINITY)
+            }
+            Length::Seconds(seconds) => (u64::MAX, seconds),
+        };
+        let (mix, started) = (config.workload.mix(), Instant::now());
         for i in 1..=share {
             let operation = mix.choose(&mut self.rng);
             let began = Instant::now();
             self.one(operation)?;
             self.times.record(operation, began.elapsed());
-            if i % REPORT_OPERATIONS == 0 || i == share {
+            let is_last = i == share || started.elapsed().as_secs_f64() >= ends;
+            if i % REPORT_OPERATIONS == 0 || is_last {
                 let more = if i % REPORT_OPERATIONS == 0 { REPORT_OPERATIONS } else { i % REPORT_OPERATIONS };
                 progress(self.shared.done.fetch_add(more, Ordering::Relaxed) + more);
-                if self.shared.failed.load(Ordering::Relaxed) {
+                if is_last || self.shared.failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
             }
@@ -358,7 +373,7 @@ pub(crate) mod tests {
         Config {
             workload,
             records,
-            operations,
+            length: Length::Operations(operations),
             threads,
             ordered_keys,
             values,
@@ -385,6 +400,18 @@ pub(crate) mod tests {
             records = after;
         }
         assert!(store.longest_scan.into_inner() >= 100);
+    }
+
+    #[test]
+    fn a_phase_of_so_many_seconds_ends_after_them() {
+        let store = Map::default();
+        let (_, records) = run_phase(&store, &config(Workload::Load, 1000), 0, &|_| {}).unwrap();
+        let config = Config { length: Length::Seconds(0.05), ..config(Workload::A, 0) };
+        let (result, _) = run_phase(&store, &config, records, &|_| {}).unwrap();
+        let done: u64 = result.measured.operations.iter().map(|operation| operation.count).sum();
+        let rate = done as f64 / result.measured.seconds;
+        assert!(result.measured.seconds >= 0.05 && done > 10, "{result:?}");
+        assert!((result.measured.operations_per_second / rate - 1.0).abs() < 1e-9, "{result:?}");
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub(crate) fn reveal(bar: &ProgressBar) {
 pub(crate) const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
 /// A bar that counts operations.
 pub(crate) const COUNT: &str = "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}";
+/// Counts operations of which nobody knows how many there will be.
+pub(crate) const COUNT_UP: &str = "{msg} {human_pos} {per_sec} {elapsed}";
 
 #[cfg(test)]
 mod tests {

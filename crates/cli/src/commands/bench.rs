@@ -2,13 +2,13 @@
 
 use crate::failure::{Failure, Outcome, Result};
 use crate::model::{Models, Running, TIERS};
-use crate::output::{COUNT, print_line, progress, reveal};
+use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
 use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
 use cuesta_bench::oracle;
 use cuesta_bench::{
-    Config, Distribution, Measured, PhaseResult, Store, TraceStep, Values, Workload, play, read_trace,
-    run_phase,
+    Config, Distribution, Length, Measured, PhaseResult, Store, TraceStep, Values, Workload, play,
+    read_trace, run_phase,
 };
 use serde_json::json;
 use std::fs;
@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 /// Marks a directory as one that a benchmark made and may empty.
 const MARK: &str = "cuesta-bench";
 const FAST_BYTES: u64 = 1 << 30;
+/// Longest phase, in seconds.
+const SECONDS_MAX: f64 = 86_400.0;
 const CAPACITY_BYTES: u64 = 64 << 30;
 
 /// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
@@ -45,6 +47,12 @@ pub(crate) struct Args {
     /// Operations of each workload
     #[arg(long, default_value_t = 1_000_000)]
     ops: u64,
+    /// Run each workload for so many seconds instead
+    #[arg(long, conflicts_with = "ops")]
+    seconds: Option<f64>,
+    /// Before each workload run it for so many seconds that are not measured
+    #[arg(long, default_value_t = 0.0)]
+    warm_up: f64,
     /// Client threads
     #[arg(long, default_value_t = 2)]
     threads: u64,
@@ -115,6 +123,12 @@ impl Args {
             Self { value_bytes: Some(0..24), .. } => {
                 refuse("--value-bytes must be 24 or more: values check themselves")
             }
+            Self { seconds: Some(seconds), .. } if !(*seconds > 0.0 && *seconds <= SECONDS_MAX) => {
+                refuse("--seconds must be more than 0 and at most 86400")
+            }
+            Self { warm_up, .. } if !(0.0..=SECONDS_MAX).contains(warm_up) => {
+                refuse("--warm-up must be from 0 to 86400")
+            }
             Self { theta, .. } if !(*theta > 0.0 && *theta < 1.0) => {
                 refuse("--theta must lie between 0 and 1")
             }
@@ -177,7 +191,11 @@ impl Args {
         Config {
             workload,
             records: self.records,
-            operations: if workload == Workload::Load { self.records } else { self.ops },
+            length: match self.seconds {
+                _ if workload == Workload::Load => Length::Operations(self.records),
+                Some(seconds) => Length::Seconds(seconds),
+                None => Length::Operations(self.ops),
+            },
             threads: self.threads,
             ordered_keys: self.workload.contains(&Workload::Facebook),
             values: self.values(),
@@ -279,16 +297,15 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             .push(json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) }));
     }
     for (phase, workload) in (0..).zip(phases) {
-        let config = args.config(workload, phase);
+        let config = args.config(workload, 2 * phase);
+        if workload != Workload::Load && args.warm_up > 0.0 {
+            let length = Length::Seconds(args.warm_up);
+            let config = Config { length, phase: 2 * phase + 1, ..config.clone() };
+            (_, records) = shown_phase(&store, &config, records, "warm-up")?;
+        }
         let before = store.0.stats();
-        let bar = progress(config.operations, workload.name(), COUNT);
-        let shown = |done| {
-            bar.set_position(done);
-            reveal(&bar);
-        };
-        let (result, after) = run_phase(&store, &config, records, &shown).map_err(Failure::Input)?;
+        let (result, after) = shown_phase(&store, &config, records, workload.name())?;
         records = after;
-        bar.finish_and_clear();
         store.0.wait_for_background()?;
         let stats = store.0.stats();
         report(workload.name(), &result.measured, &before, &stats)?;
@@ -297,7 +314,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             oracle.report()?;
         }
         models.report()?;
-        models.report_cost(result.config.operations, &before, &stats)?;
+        let operations = result.measured.operations.iter().map(|operation| operation.count).sum();
+        models.report_cost(operations, &before, &stats)?;
         results.push(json!({
             "result": result,
             "stats": super::stats::to_json(&stats),
@@ -340,6 +358,26 @@ impl Oracle {
             ceiling.unwrap_or_default()
         ))
     }
+}
+
+/// Runs a phase and shows how far it is; as [`run_phase`].
+fn shown_phase(
+    store: &Cuesta,
+    config: &Config,
+    records: u64,
+    name: &'static str,
+) -> Result<(PhaseResult, u64)> {
+    let bar = match config.length {
+        Length::Operations(operations) => progress(operations, name, COUNT),
+        Length::Seconds(_) => progress(0, name, COUNT_UP),
+    };
+    let shown = |done| {
+        bar.set_position(done);
+        reveal(&bar);
+    };
+    let ran = run_phase(store, config, records, &shown).map_err(Failure::Input);
+    bar.finish_and_clear();
+    ran
 }
 
 fn report(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {

@@ -234,6 +234,9 @@ fn a_benchmark_takes_the_time_that_its_model_takes() {
     // Each put under `Os` is a write call.
     let mean = json["phases"][0]["result"]["operations"][0]["latency"]["mean_us"].as_f64().unwrap();
     assert!(mean > 2500.0 && json["models"][0]["calls"].as_u64().unwrap() >= 50, "{mean}: {json}");
+    let args = ["bench", "--records", "500", "--workload", "c", "--seconds", "0.05", "--warm-up", "0.02"];
+    assert!(shell.ok(&args).contains("c: "));
+    assert_eq!(shell.fails(&["bench", "--seconds", "0"]).0, 6);
     for model in ["capacity=floppy", "slow=qlc", "nowhere.toml"] {
         assert_eq!(shell.fails(&["bench", "--model", model]).0, 2);
     }
