@@ -315,6 +315,11 @@ mod tests {
         // Pearson's chi-squared of 999 degrees of freedom: above 1,143 once in a thousand times.
         let chi: f64 = (0..seen.len()).map(|r| (seen[r] as f64 - expected(r)).powi(2) / expected(r)).sum();
         assert!(chi < 1143.0, "{chi}");
+        // What a wrong rejection would change most: the first ranks, here to four standard deviations.
+        for (rank, seen) in seen.iter().enumerate().take(10) {
+            let off = (*seen as f64 - expected(rank)).abs() / expected(rank).sqrt();
+            assert!(off < 4.0, "rank {rank}: {seen} of {}", expected(rank));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use cuesta_bench::{
     Config, Distribution, Length, Measured, PhaseResult, Store, TraceStep, Values, Workload, play,
     read_trace, run_phase,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -207,6 +207,7 @@ impl Args {
     }
 }
 
+/// The trace in a file; at least one step.
 fn read_steps(path: &Path) -> Result<Vec<TraceStep>> {
     let fail = || Failure::io(format!("read {}", path.display()));
     let file = fs::File::open(path).map_err(fail())?;
@@ -273,43 +274,54 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         None => (Db::open(&options)?, Running::default()),
     };
     let store = Cuesta(db);
-    let mut phases = if steps.is_empty() { args.workload.clone() } else { Vec::new() };
+    let results = match steps.is_empty() {
+        true => run_phases(args, &store, &models)?,
+        false => run_trace(args, &store, &steps, &models)?,
+    };
+    store.0.close()?;
+    if let Some(path) = &args.json {
+        let text = json!({
+            "phases": results,
+            "models": models.to_json(),
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        fs::write(path, format!("{text:#}\n")).map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Plays a trace and reports on it.
+fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running) -> Result<Vec<Value>> {
+    let (before, operations) = (store.0.stats(), steps.len() as u64);
+    let result = shown("trace", Some(operations), |progress| play(store, steps, args.threads, progress))?;
+    store.0.wait_for_background()?;
+    let stats = store.0.stats();
+    report("trace", &result, &before, &stats)?;
+    models.report()?;
+    models.report_cost(operations, &before, &stats)?;
+    Ok(vec![json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) })])
+}
+
+/// Loads the records, runs the workloads one after the other, and reports on each.
+fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value>> {
+    let mut phases = args.workload.clone();
     phases.retain(|workload| *workload != Workload::Load);
-    if steps.is_empty() {
-        phases.insert(0, Workload::Load);
-    }
+    phases.insert(0, Workload::Load);
     let (mut records, mut results) = (0, Vec::new());
-    if !steps.is_empty() {
-        let before = store.0.stats();
-        let bar = progress(steps.len() as u64, "trace", COUNT);
-        let shown = |done| {
-            bar.set_position(done);
-            reveal(&bar);
-        };
-        let result = play(&store, &steps, args.threads, &shown).map_err(Failure::Input)?;
-        bar.finish_and_clear();
-        store.0.wait_for_background()?;
-        let stats = store.0.stats();
-        report("trace", &result, &before, &stats)?;
-        models.report()?;
-        models.report_cost(steps.len() as u64, &before, &stats)?;
-        results
-            .push(json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) }));
-    }
     for (phase, workload) in (0..).zip(phases) {
         let config = args.config(workload, 2 * phase);
         if workload != Workload::Load && args.warm_up > 0.0 {
             let length = Length::Seconds(args.warm_up);
             let config = Config { length, phase: 2 * phase + 1, ..config.clone() };
-            (_, records) = shown_phase(&store, &config, records, "warm-up")?;
+            (_, records) = shown_phase(store, &config, records, "warm-up")?;
         }
         let before = store.0.stats();
-        let (result, after) = shown_phase(&store, &config, records, workload.name())?;
+        let (result, after) = shown_phase(store, &config, records, workload.name())?;
         records = after;
         store.0.wait_for_background()?;
         let stats = store.0.stats();
         report(workload.name(), &result.measured, &before, &stats)?;
-        let oracle = args.oracle(&result, &before, &stats, &models);
+        let oracle = args.oracle(&result, &before, &stats, models);
         if let Some(oracle) = &oracle {
             oracle.report()?;
         }
@@ -322,19 +334,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             "oracle": oracle,
         }));
     }
-    store.0.close()?;
-    if let Some(path) = &args.json {
-        let text = format!(
-            "{:#}\n",
-            json!({
-                "phases": results,
-                "models": models.to_json(),
-                "version": env!("CARGO_PKG_VERSION"),
-            })
-        );
-        fs::write(path, text).map_err(Failure::io(format!("write {}", path.display())))?;
-    }
-    Ok(Outcome::Done)
+    Ok(results)
 }
 
 /// Reads that reached the capacity tier, beside the best that any static placement could do.
@@ -367,17 +367,26 @@ fn shown_phase(
     records: u64,
     name: &'static str,
 ) -> Result<(PhaseResult, u64)> {
-    let bar = match config.length {
-        Length::Operations(operations) => progress(operations, name, COUNT),
-        Length::Seconds(_) => progress(0, name, COUNT_UP),
+    let operations = match config.length {
+        Length::Operations(operations) => Some(operations),
+        Length::Seconds(_) => None,
     };
-    let shown = |done| {
+    shown(name, operations, |progress| run_phase(store, config, records, progress))
+}
+
+/// Shows how many operations `run` has done, of so many if that is known.
+fn shown<T>(
+    name: &str,
+    operations: Option<u64>,
+    run: impl FnOnce(&(dyn Fn(u64) + Sync)) -> std::result::Result<T, String>,
+) -> Result<T> {
+    let bar = progress(operations.unwrap_or(0), name, if operations.is_some() { COUNT } else { COUNT_UP });
+    let ran = run(&|done| {
         bar.set_position(done);
         reveal(&bar);
-    };
-    let ran = run_phase(store, config, records, &shown).map_err(Failure::Input);
+    });
     bar.finish_and_clear();
-    ran
+    ran.map_err(Failure::Input)
 }
 
 fn report(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {

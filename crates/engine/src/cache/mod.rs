@@ -336,8 +336,8 @@ impl Cache {
         found
     }
 
-    /// Number and bytes of the value that [`Cache::object`] would find; counts as no lookup.
-    pub(crate) fn has_object(&self, key: &[u8], at: Seq) -> Option<(Seq, usize)> {
+    /// Number of what [`Cache::object`] would find, and bytes of its value; counts as no lookup.
+    pub(crate) fn peek_object(&self, key: &[u8], at: Seq) -> Option<(Seq, usize)> {
         match self.items.peek(&ObjectKey(key)) {
             Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at => {
                 Some((object.seq, object.value().len()))

@@ -68,7 +68,7 @@ impl Engine {
             let versions = versions(&mut MemCursor::new(memtable.clone()), key)?;
             holdings.push(in_memory(container.to_owned(), versions));
         }
-        if let Some((Seq(sequence), bytes)) = self.tables.cache.has_object(key, at) {
+        if let Some((Seq(sequence), bytes)) = self.tables.cache.peek_object(key, at) {
             let version = VersionFound { sequence, value_bytes: Some(bytes as u64) };
             holdings.push(in_memory("cached object".to_owned(), vec![version]));
         }

@@ -173,7 +173,9 @@ impl Catalog {
             let by_id: BTreeMap<u32, &Arc<KeyspaceState>> =
                 self.states().map(|state| (state.id.0, state)).collect();
             for (id, gets, written) in &edit.asked {
-                by_id.get(id).iter().for_each(|state| state.was_asked(*gets, *written));
+                if let Some(state) = by_id.get(id) {
+                    state.was_asked(*gets, *written);
+                }
             }
         }
         Ok(gone)
