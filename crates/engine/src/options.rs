@@ -166,7 +166,7 @@ pub struct Options {
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
     /// at most 64 MiB and a thirty-second of the first tier. Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
-    /// Size at which compaction cuts its output tables, in bytes.
+    /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is less.
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
     pub block_bytes: u32,
@@ -198,6 +198,8 @@ pub(crate) const SEALED_MAX: usize = 2;
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 const TIER_BYTES_MIN: u64 = MIB;
+/// However small the first tier is, tables are not cut below this for it.
+const TABLE_BYTES_LEAST: u64 = 2 * MIB;
 
 impl Default for Options {
     fn default() -> Self {
@@ -215,7 +217,7 @@ impl Default for Options {
             level0_slow: 12,
             level0_stop: 24,
             open_tables_max: None,
-            background_threads: 2,
+            background_threads: 3,
             read_ahead_bytes: 256 << 10,
             direct_io: true,
             seed: 0,
@@ -239,6 +241,13 @@ impl Options {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
         let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / 32);
         self.memtable_bytes.unwrap_or(fitting.max(MEMTABLE_BYTES_MIN))
+    }
+
+    /// Bytes at which a table is cut: as asked, but no more than a 64th of the first tier, so that the choice of what to
+    /// merge next stays a fine one.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
+        self.table_bytes.min((fast / 64).max(TABLE_BYTES_LEAST))
     }
 
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries

@@ -72,6 +72,8 @@ struct Running {
     began: Duration,
     total: u64,
     done: u64,
+    /// Of that, what steps that have ended did.
+    steps_done: u64,
     /// Runs of level 0 that go when it ends.
     runs: usize,
 }
@@ -197,11 +199,19 @@ pub(crate) struct Paced<'a> {
 }
 
 impl Paced<'_> {
-    /// So many of the job's bytes are done.
+    /// So many bytes of the job's present step are done.
     pub(crate) fn progress(&self, done: u64) {
         let mut state = self.engine.pacer.state.lock();
         if let Some(job) = state.running.iter_mut().find(|job| job.id == self.id) {
-            job.done = done.min(job.total);
+            job.done = (job.steps_done + done).min(job.total);
+        }
+    }
+
+    /// A step has ended; the next begins to count anew.
+    pub(crate) fn step_ended(&self) {
+        let mut state = self.engine.pacer.state.lock();
+        if let Some(job) = state.running.iter_mut().find(|job| job.id == self.id) {
+            job.steps_done = job.done;
         }
     }
 }
@@ -229,7 +239,15 @@ impl Engine {
         let mut state = self.pacer.state.lock();
         let id = state.next_id;
         state.next_id += 1;
-        state.running.push(Running { id, work, began: self.sched.now(), total, done: 0, runs });
+        state.running.push(Running {
+            id,
+            work,
+            began: self.sched.now(),
+            total,
+            done: 0,
+            steps_done: 0,
+            runs,
+        });
         drop(state);
         self.pace();
         Paced { engine: self, id }
@@ -347,7 +365,7 @@ impl Engine {
 
     /// Bytes of a tier that are not for puts.
     pub(super) fn reserve(&self, tier: &Tier) -> u64 {
-        let table = self.options.table_bytes.max(self.options.memtable_bytes());
+        let table = self.options.table_bytes().max(self.options.memtable_bytes());
         let (least, most) = (RESERVE_TABLES_MIN * table, RESERVE_TABLES_MAX * table);
         let share = tier.capacity_bytes / RESERVE_SHARE;
         share.max(least).min(most).min(2 * share)
@@ -454,7 +472,8 @@ mod tests {
     fn a_job_that_is_late_is_expected_to_stay_late() {
         let state = State { merge_rate: Some(100.0), ..State::default() };
         let began = Duration::ZERO;
-        let job = |done| Running { id: 0, work: Work::MergeTop, began, total: 100_000_000, done, runs: 4 };
+        let (id, work, total, steps_done, runs) = (0, Work::MergeTop, 100_000_000, 0, 4);
+        let job = |done| Running { id, work, began, total, done, steps_done, runs };
         let at = |seconds, done| state.seconds_left(&job(done), Duration::from_secs(seconds));
         assert!(at(100, 50_000_000) < at(100, 40_000_000));
         assert!(at(200, 40_000_000) > at(100, 40_000_000));

@@ -48,7 +48,7 @@ impl Need {
     /// Of entries that take so many bytes without compression.
     fn of_entries(options: &Options, bytes: u64, meta: u64) -> Self {
         // Blocks' ends and restarts, and the first and the last page of each table.
-        let pages = (bytes / options.table_bytes + 1) * 2 * ALIGNMENT as u64;
+        let pages = (bytes / options.table_bytes() + 1) * 2 * ALIGNMENT as u64;
         Self { data: bytes + bytes / 32 + pages, meta: meta + META_LEAST }
     }
 
@@ -226,7 +226,10 @@ impl Engine {
             paced: &paced,
             keys: (None, None),
         };
-        let fits = self.lease_job(whole.need).is_ok();
+        // In steps too where it would fit onto a slower tier only than the one its level belongs to.
+        let belongs = self.view(&[]).map_or(0, |view| placement::of_level(&view, job.output));
+        let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= whole.need.data;
+        let fits = is_roomy && self.lease_job(whole.need).is_ok();
         if fits || job.below.len() < 2 {
             let removed = all.iter().map(|table| table.meta.number).collect();
             self.merge_step(&job.above, &job.below, removed, &whole)?;
@@ -250,6 +253,7 @@ impl Engine {
                 let removed =
                     table.iter().chain(done.iter().flatten()).map(|table| table.meta.number).collect();
                 self.merge_step(&job.above, &table, removed, &RunJob { need, keys, ..whole })?;
+                paced.step_ended();
                 drop(table);
                 self.tables.collect_garbage()?;
                 after = up_to;
@@ -268,7 +272,8 @@ impl Engine {
         job: &RunJob<'_>,
     ) -> Result<()> {
         let runs = above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
-        let share = self.options.memory_bytes / MERGE_MEMORY_SHARE / (above.len() as u64 + 1);
+        let merges = u64::from(self.options.background_threads - 1).max(1);
+        let share = self.options.memory_bytes / MERGE_MEMORY_SHARE / merges / (above.len() as u64 + 1);
         let read_ahead = (share as usize).min(MERGE_READ_AHEAD_BYTES);
         let mut input = Merge::new(runs.map(|run| self.merge_source(run.to_vec(), read_ahead)).collect());
         let metas = self.write_run(&mut input, job)?;
@@ -373,7 +378,7 @@ impl Engine {
             cause,
             place: &place,
             meta_tier,
-            table_bytes: self.options.table_bytes,
+            table_bytes: self.options.table_bytes(),
             block_bytes: self.options.block_bytes,
             take_number: &|| self.catalog.lock().take_file_number(),
             check: &|done| {

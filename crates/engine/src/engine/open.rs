@@ -545,7 +545,7 @@ impl Found {
             cause: Cause::Recovery,
             place: &place,
             meta_tier: 0,
-            table_bytes: options.table_bytes,
+            table_bytes: options.table_bytes(),
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),

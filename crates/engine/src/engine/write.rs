@@ -79,7 +79,10 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct WriteQueue {
     state: Mutex<Queue>,
-    changed: Condvar,
+    /// By the parity of a group's number: its members wait here for their turn or for its end.
+    groups: [Condvar; 2],
+    /// Others who wait for the lead.
+    lead: Condvar,
 }
 
 impl WriteQueue {
@@ -91,13 +94,24 @@ impl WriteQueue {
             next_seq: Seq(last_seq.0 + 1),
             failed: BTreeMap::new(),
         };
-        Self { state: Mutex::new(sched, queue), changed: Condvar::new(sched) }
+        let groups = [Condvar::new(sched), Condvar::new(sched)];
+        Self { state: Mutex::new(sched, queue), groups, lead: Condvar::new(sched) }
+    }
+
+    fn members_of(&self, group: u64) -> &Condvar {
+        &self.groups[(group % 2) as usize]
+    }
+
+    /// One member of the present group is enough to lead it; others who want the lead are few.
+    fn lead_is_free(&self, present: u64) {
+        self.members_of(present).notify_one();
+        self.lead.notify_all();
     }
 
     pub(crate) fn wake(&self) {
         // Through the lock, so that no waiter is between its check and its wait.
         drop(self.state.lock());
-        self.changed.notify_all();
+        self.groups.iter().chain([&self.lead]).for_each(Condvar::notify_all);
     }
 }
 
@@ -125,7 +139,8 @@ impl Engine {
         while !queue.group.members.is_empty()
             && queue.group.records.len() + batch.payload.len() > GROUP_BYTES_MAX
         {
-            queue = self.lead_or_wait(queue);
+            let full = queue.group.number;
+            queue = self.lead_or_wait(queue, full);
             self.check_writable()?;
         }
         // A drop that is under way at this moment may come before or after; one that has returned is seen.
@@ -138,7 +153,7 @@ impl Engine {
         queue.next_seq = Seq(first.0 + u64::from(batch.entries));
         let number = queue.group.join(batch, first, durability);
         while queue.done < number {
-            queue = self.lead_or_wait(queue);
+            queue = self.lead_or_wait(queue, number);
         }
         let outcome = queue.outcome(number);
         drop(queue);
@@ -176,20 +191,21 @@ impl Engine {
         let mut lead = loop {
             match queue.lead.take() {
                 Some(lead) => break lead,
-                None => queue = self.queue.changed.wait(queue),
+                None => queue = self.queue.lead.wait(queue),
             }
         };
         drop(queue);
         let result = work(self, &mut lead);
-        self.queue.state.lock().lead = Some(lead);
-        self.queue.changed.notify_all();
+        let mut queue = self.queue.state.lock();
+        queue.lead = Some(lead);
+        self.queue.lead_is_free(queue.group.number);
         result
     }
 
-    /// Leads the present group if nobody does, else waits for a change.
-    fn lead_or_wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    /// Leads the present group if nobody does, else waits for the lead or for the end of the group `waits_for`.
+    fn lead_or_wait<'a>(&'a self, mut queue: MutexGuard<'a, Queue>, waits_for: u64) -> MutexGuard<'a, Queue> {
         let Some(mut lead) = queue.lead.take() else {
-            return self.queue.changed.wait(queue);
+            return self.queue.members_of(waits_for).wait(queue);
         };
         let fresh = Group { number: queue.group.number + 1, ..std::mem::take(&mut lead.spare) };
         let mut group = std::mem::replace(&mut queue.group, fresh);
@@ -198,14 +214,16 @@ impl Engine {
         let result = self.carry_out(&mut lead, &mut group);
 
         let mut queue = self.queue.state.lock();
-        queue.done = group.number;
+        let group_number = group.number;
+        queue.done = group_number;
         if let Err(error) = result {
             queue.failed.insert(group.number, (error, group.members.len()));
         }
         group.clear();
         lead.spare = group;
         queue.lead = Some(lead);
-        self.queue.changed.notify_all();
+        self.queue.members_of(group_number).notify_all();
+        self.queue.lead_is_free(queue.group.number);
         queue
     }
 

@@ -5,12 +5,17 @@
 //! all but about a `ratio`-th of the data, however much there is (Dong et al., "Optimizing space amplification in
 //! RocksDB", CIDR 2017).
 //!
+//! **Tiers.** Where the store does not fit onto the faster tiers whole, the level above the last takes what room they have
+//! beside level 0, the level that takes its merges, and a merge's outputs: the larger it is, the fewer bytes of the last
+//! level each of its bytes drags along, and what is written to the slow tier is what wears it out. Of its tables the
+//! densest go first, so small tables make for twice the density (about half the dragging) of an even choice.
+//!
 //! The level that is furthest over its target goes first; of its tables the one that drags the fewest bytes of the
 //! next level along. A table that drags nothing is moved. Plans never overlap ones that run. One that the tiers have no
 //! room for gives way to a smaller one; and while writers are refused for want of room, levels are merged down whether
 //! they are due or not.
 
-use super::{LevelView, Plan, TableView, View};
+use super::{LevelView, Plan, TableView, View, placement};
 
 /// Share of its target at which a level is due.
 const SCORE_DUE: f64 = 1.0;
@@ -26,14 +31,52 @@ pub(crate) fn level_targets(view: &View) -> Vec<u64> {
     // The largest level is the last in use, wherever it is; empty ones above it are skipped.
     let used = view.levels.iter().skip(1).map(LevelView::bytes).max().unwrap_or(0);
     let mut target = used.max(view.base_bytes);
+    let mut on_faster = on_faster_tiers(view).min(used / 2);
     for level in targets[1..].iter_mut().rev() {
         *level = target;
         if target <= view.base_bytes {
             break;
         }
-        target = (target / view.ratio).max(view.base_bytes);
+        target = (target / view.ratio).max(view.base_bytes).max(std::mem::take(&mut on_faster));
     }
     targets
+}
+
+/// Room on the tiers above the last for the level above the last, beside the levels over it and what a merge of level 0
+/// makes; none where all fits there, or where there is no such tier.
+fn on_faster_tiers(view: &View) -> u64 {
+    if fits_above(view) {
+        return 0;
+    }
+    let (half, above_last) = (view.base_bytes / 2, view.levels.len() - 2);
+    let between: u64 = view.levels[1..above_last].iter().map(LevelView::bytes).sum();
+    // Runs that wait may be more than make a merge due, but what they take then is for a moment.
+    let level0 = view.levels[0].bytes().clamp(half, 4 * half);
+    placement::room_above(view).saturating_sub(level0 + between.max(half) + half)
+}
+
+/// Whether the tiers above the last have room for everything, and for level 0 at work.
+pub(super) fn fits_above(view: &View) -> bool {
+    let all: u64 = view.levels.iter().map(LevelView::bytes).sum();
+    all + view.base_bytes <= placement::room_above(view)
+}
+
+/// Bytes that placement keeps room for by level: what each should have at most; of level 0 a merge's worth. Where everything fits above, and for the last level, it is what is there.
+pub(super) fn shares(view: &View) -> Vec<u64> {
+    if fits_above(view) {
+        return view.levels.iter().map(LevelView::bytes).collect();
+    }
+    let mut shares = level_targets(view);
+    shares[0] = view.base_bytes;
+    if let (Some(share), Some(level)) = (shares.last_mut(), view.levels.last()) {
+        *share = level.bytes();
+    }
+    shares
+}
+
+/// Bytes that each level has or may come to have.
+pub(super) fn claims(view: &View) -> Vec<u64> {
+    shares(view).into_iter().zip(&view.levels).map(|(share, level)| share.max(level.bytes())).collect()
 }
 
 /// Bytes above what the levels should have: what merging still has to do.

@@ -1,8 +1,10 @@
 //! Placement: which table's data lies on which tier.
 //!
 //! Tables are ranked: upper levels before lower ones, and within a level those that are read more from media before
-//! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes. So the top
-//! levels fill the fast tier, one level straddles, table by table, and no room is stranded. Room is what is free and what
+//! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes, once the
+//! levels above have what they may come to need ([`leveled::claims`]): room that the last level's tables took would have to
+//! be given back by copies as soon as somebody writes. So the top levels fill the fast tier, and one level straddles, table
+//! by table. Room is what is free and what
 //! tables take already, less a sixty-fourth of the tier (64 KiB at least) for jobs on their way, and on the last tier less
 //! what is kept for deletes and merges.
 //!
@@ -13,7 +15,7 @@
 //!
 //! Linear in the number of tables, but for the sort.
 
-use super::{LevelView, Plan, TableView, View};
+use super::{LevelView, Plan, TableView, View, leveled};
 use std::cmp::Reverse;
 
 /// Of a tier, what jobs on their way may need: one part in so many, and no less than so many bytes.
@@ -60,6 +62,22 @@ fn rooms(view: &View) -> Vec<u64> {
     view.tiers.iter().enumerate().map(room).collect()
 }
 
+/// Room for tables on all tiers but the last.
+pub(super) fn room_above(view: &View) -> u64 {
+    let mut rooms = rooms(view);
+    rooms.pop();
+    rooms.iter().sum()
+}
+
+/// Takes so much off the rooms, from the first on.
+fn take(rooms: &mut [u64], mut bytes: u64) {
+    for room in rooms {
+        let taken = bytes.min(*room);
+        *room -= taken;
+        bytes -= taken;
+    }
+}
+
 /// Every table, by rank.
 fn wishes(view: &View) -> Vec<Wish<'_>> {
     let last = view.tiers.len() - 1;
@@ -67,10 +85,23 @@ fn wishes(view: &View) -> Vec<Wish<'_>> {
     let mut ranked: Vec<(usize, &TableView)> = view.levels.iter().enumerate().flat_map(tables).collect();
     let warmth = |table: &TableView| table.heat + u32::from(table.tier < last);
     ranked.sort_by(|(a_level, a), (b_level, b)| {
-        (a_level, Reverse(warmth(a)), &a.smallest).cmp(&(b_level, Reverse(warmth(b)), &b.smallest))
+        (a_level, Reverse(warmth(a)), a.tier, &a.smallest).cmp(&(
+            b_level,
+            Reverse(warmth(b)),
+            b.tier,
+            &b.smallest,
+        ))
     });
     let mut rooms = rooms(view);
+    let unused: Vec<u64> = leveled::claims(view)
+        .into_iter()
+        .zip(&view.levels)
+        .map(|(claim, level)| claim.saturating_sub(level.bytes()))
+        .collect();
+    let mut from = 0;
     let wish = |(level, table): (usize, &'_ TableView)| {
+        take(&mut rooms[..last], unused[from..level].iter().sum());
+        from = level;
         let tier = (0..last).find(|tier| rooms[*tier] >= table.bytes).unwrap_or(last);
         rooms[tier] = rooms[tier].saturating_sub(table.bytes);
         (level, tier)
@@ -122,12 +153,29 @@ fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Op
     wishes.iter().rev().find(must_go).map(relocate)
 }
 
+/// The tier that a level belongs to, whatever is there now: the first that the levels above leave some of. The last level
+/// belongs to the last, unless everything fits above that.
+pub(crate) fn of_level(view: &View, level: usize) -> usize {
+    let last = view.tiers.len().saturating_sub(1);
+    if level + 1 == view.levels.len() && !leveled::fits_above(view) {
+        return last;
+    }
+    let mut above: u64 = leveled::shares(view)[..level].iter().sum();
+    for (i, room) in rooms(view)[..last].iter().enumerate() {
+        if above < *room {
+            return i;
+        }
+        above -= room;
+    }
+    last
+}
+
 /// The first tier that a new table of `bytes` of a level may go to. A level that will fit a tier whole may use what
 /// is kept free for jobs; one that straddles leaves it alone.
 pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
     let last = view.tiers.len() - 1;
     let rooms = rooms(view);
-    let mut above: u64 = view.levels[..level].iter().map(LevelView::bytes).sum();
+    let mut above: u64 = leveled::claims(view)[..level].iter().sum();
     let own = view.levels[level].bytes();
     for (i, tier) in view.tiers[..last].iter().enumerate() {
         if above < rooms[i] {

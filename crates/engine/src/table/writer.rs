@@ -25,6 +25,9 @@ const STAGING_BYTES: usize = 256 << 10;
 /// Target size of an index or filter block.
 const PARTITION_BLOCK_BYTES: usize = 4000;
 
+/// After so many blocks that did not compress, one in so many is tried.
+const UNPACKED_MAX: u32 = 16;
+
 /// How a table is to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriterOptions {
@@ -47,6 +50,8 @@ struct Sink {
     place: Place,
     staging: AlignedBuf,
     staged: usize,
+    /// Blocks in a row that compression did not make smaller.
+    unpacked: u32,
     /// Bytes written to the device.
     written: u64,
 }
@@ -54,8 +59,8 @@ struct Sink {
 impl Sink {
     fn new(device: Arc<dyn Device>, store: StoreId, file: FileId) -> Result<Self> {
         let place = Place { store, file, offset: 0 };
-        let mut sink =
-            Self { device, place, staging: AlignedBuf::zeroed(STAGING_BYTES), staged: 0, written: 0 };
+        let staging = AlignedBuf::zeroed(STAGING_BYTES);
+        let mut sink = Self { device, place, staging, staged: 0, unpacked: 0, written: 0 };
         sink.push(&encode_header(store, file))?;
         Ok(sink)
     }
@@ -85,9 +90,15 @@ impl Sink {
         Ok(())
     }
 
+    /// Data that does not compress is not tried block by block: after some that did not, one in so many is.
+    fn tries_to_pack(&self) -> bool {
+        self.unpacked < UNPACKED_MAX || self.unpacked.is_multiple_of(UNPACKED_MAX)
+    }
+
     /// Stores a block with its trailer.
     fn block(&mut self, raw: &[u8], compression: Compression) -> Result<BlockHandle> {
-        let packed = compression.compress(raw);
+        let packed = if self.tries_to_pack() { compression.compress(raw) } else { None };
+        self.unpacked = if packed.is_some() { 0 } else { self.unpacked + 1 };
         let (payload, compression) = match &packed {
             Some(packed) => (&packed[..], compression),
             None => (raw, Compression::None),

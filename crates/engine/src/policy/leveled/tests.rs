@@ -5,7 +5,8 @@ use expect_test::{Expect, expect};
 
 /// Reads a view: a line a level, runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
-/// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "reclaim" that writers are refused.
+/// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
+/// target; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
@@ -30,6 +31,10 @@ pub(in crate::policy) fn view(text: &str) -> View {
         }
         if line == "reclaim" {
             view.reclaim = true;
+            continue;
+        }
+        if let Some(bytes) = line.strip_prefix("base ") {
+            view.base_bytes = bytes.parse().unwrap();
             continue;
         }
         if let Some(rest) = line.strip_prefix("tier ") {
@@ -361,4 +366,21 @@ fn a_merge_without_room_gives_way_to_a_smaller_one() {
         merge L6: #3 L7: #6 into L7 [a..c], tombstones go
     "#]],
     );
+}
+
+#[test]
+fn the_level_above_the_last_takes_what_faster_tiers_have_left() {
+    let levels = "L0: 9[a..z,20]
+           L5: 1[a..b,40]
+           L6: 2[c..d,300]
+           L7: 3[a..z,3000]@1";
+    let targets = |tiers: &str| level_targets(&view(&format!("base 20\n{tiers}\n{levels}")));
+    // One tier: each level is a tenth of the next.
+    assert_eq!(targets(""), [0, 0, 0, 0, 20, 30, 300, 3000]);
+    // 640 less 10 that are kept, 20 of level 0, 40 of level 5, and 10 for what a merge makes.
+    assert_eq!(targets("tier 640 free 280\ntier 90000 free 9000"), [0, 0, 0, 0, 20, 56, 560, 3000]);
+    // Everything has room on the first.
+    assert_eq!(targets("tier 6400 free 6000\ntier 90000 free 9000"), [0, 0, 0, 0, 20, 30, 300, 3000]);
+    // Little room takes nothing away.
+    assert_eq!(targets("tier 400 free 4\ntier 90000 free 9000"), [0, 0, 0, 0, 20, 30, 300, 3000]);
 }

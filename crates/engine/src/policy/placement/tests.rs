@@ -4,7 +4,8 @@ use expect_test::{Expect, expect};
 
 /// Where each table should be, and what is done next.
 fn check(text: &str, expected: Expect) {
-    let view = view(text);
+    // What level 0 may come to need is little here.
+    let view = view(&format!("base 1\n{text}"));
     let wish = |wish: Wish<'_>| format!("#{}@{}", wish.table.number, wish.tier);
     let wishes: Vec<String> = wishes(&view).into_iter().map(wish).collect();
     let told = |plan: Option<Plan>| plan.map_or("nothing".to_owned(), |plan| plan.to_string());
@@ -120,5 +121,37 @@ fn outputs_go_where_their_level_has_room() {
     assert_eq!(
         [tier(0, 130), tier(1, 130), tier(1, 131), tier(2, 120), tier(2, 121), tier(3, 10)],
         [0, 0, 1, 0, 1, 1]
+    );
+}
+
+#[test]
+fn the_last_level_leaves_room_to_the_levels_above() {
+    let levels = "L0: 1[a..z,20]
+         L6: 2[a..z,100]
+         L7: 3[a..m,50]@1 4[n..z,1900]@1";
+    let wished = |text: &str| {
+        let view = view(text);
+        let wish = |wish: Wish<'_>| format!("#{}@{}", wish.table.number, wish.tier);
+        let wishes: Vec<String> = wishes(&view).into_iter().map(wish).collect();
+        (wishes.join(" "), [6, 7].map(|level| (of_level(&view, level), of_output(&view, level, 40))))
+    };
+    // Level 6 may grow to what there is: nothing is left for the last level.
+    let kept = wished(&format!("base 40\ntier 640 free 510\ntier 9000 free 5000\n{levels}"));
+    assert_eq!(kept, ("#1@0 #2@0 #3@1 #4@1".to_owned(), [(0, 0), (1, 1)]));
+    // All of it fits, so it goes up.
+    let fits = wished(&format!("base 40\ntier 6400 free 6000\ntier 9000 free 5000\n{levels}"));
+    assert_eq!(fits, ("#1@0 #2@0 #3@0 #4@0".to_owned(), [(0, 0), (0, 0)]));
+}
+
+#[test]
+fn tables_of_equal_warmth_stay_where_they_are() {
+    check(
+        "tier 400 free 20
+         tier 4000 free 3000
+         L2: 4[a..f,200]@1^2 5[g..m,370]^1",
+        expect![[r#"
+            #5@0 #4@1
+            nothing, urgent nothing
+        "#]],
     );
 }
