@@ -21,7 +21,7 @@ pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use bytes::{ByteBuf, PAGES_FROM};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
-pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory};
+pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing};
 pub use ticket::{Pending, Ticket};
 
 use std::fmt::Debug;

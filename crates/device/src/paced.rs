@@ -78,9 +78,9 @@ pub struct PacedDirectory {
     pacing: Pacing,
 }
 
-/// A medium and its clock.
+/// A medium and its clock: what makes a call as slow as the medium, for those who make calls by themselves.
 #[derive(Clone, Debug)]
-struct Pacing {
+pub struct Pacing {
     sched: Sched,
     medium: Arc<dyn Medium>,
 }
@@ -114,7 +114,7 @@ impl Limiter {
     }
 
     fn pacing(&self) -> Pacing {
-        Pacing { sched: self.sched.clone(), medium: self.channel.clone() }
+        Pacing::new(&self.sched, self.channel.clone())
     }
 }
 
@@ -125,7 +125,7 @@ impl PacedDirectory {
 
     /// `directory`, as slow as `medium`.
     pub fn new(sched: &Sched, directory: Arc<dyn Directory>, medium: Arc<dyn Medium>) -> Self {
-        Self { directory, pacing: Pacing { sched: sched.clone(), medium } }
+        Self { directory, pacing: Pacing::new(sched, medium) }
     }
 }
 
@@ -142,12 +142,31 @@ impl Medium for Channel {
 }
 
 impl Pacing {
-    /// Lets time pass until then.
-    fn pass(&self, done_at: Duration) {
+    /// Of calls to `medium`, by the clock of `sched`.
+    pub fn new(sched: &Sched, medium: Arc<dyn Medium>) -> Self {
+        Self { sched: sched.clone(), medium }
+    }
+
+    /// The time by its clock.
+    pub fn now(&self) -> Duration {
+        self.sched.now()
+    }
+
+    /// Asks the medium for a call that began at `began` and has just returned; when it is done there.
+    pub fn ask(&self, began: Duration, call: Call, bytes: usize) -> Duration {
+        let done_at = self.medium.done_at(began, call, bytes);
+        self.medium.note(done_at, self.sched.now());
+        done_at
+    }
+
+    /// Lets time pass until then; whether that took a sleep.
+    pub fn pass(&self, done_at: Duration) -> bool {
         let missing = done_at.saturating_sub(self.sched.now());
-        if missing >= self.medium.sleep_min() {
+        let sleeps = missing >= self.medium.sleep_min();
+        if sleeps {
             self.sched.sleep(missing);
         }
+        sleeps
     }
 
     fn timed<T>(&self, call: Call, bytes: usize, body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {

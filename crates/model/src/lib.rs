@@ -6,9 +6,11 @@
 //! device, wear) and how well its waits are kept is in `docs/device-model.md`.
 
 mod cost;
+mod counts;
 mod medium;
 mod spec;
 
 pub use cost::{dollars_per_gigabyte, lifetime_years};
+pub use counts::{COUNTS_BYTES, Counts, POINT_READ_MAX, Report, TIERS_MAX, Tier, environment};
 pub use medium::{Kept, Modelled};
 pub use spec::{Latency, Spec, parse};

@@ -1,0 +1,95 @@
+//! The library under a program that knows nothing of it: `dd`.
+
+#![allow(clippy::unwrap_used, reason = "in a test they are the assertion")]
+
+use cuesta_model::Report;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The library: cargo does not build it for tests, so they ask for it.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        // target/debug/deps/preloaded-…
+        let test = std::env::current_exe().unwrap();
+        let target = test.ancestors().nth(3).unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--locked", "-p", "cuesta-preload", "--target-dir"]).arg(target);
+        assert!(build.status().unwrap().success());
+        target.join("debug/libcuesta_preload.so")
+    })
+}
+
+struct Tier {
+    dir: tempfile::TempDir,
+}
+
+impl Tier {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn run(&self, model: &str, program: &str, args: &[&str]) -> Output {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.path());
+        command.env("LD_PRELOAD", library()).env("CUESTA_MODEL", model);
+        command.env("CUESTA_MODEL_PATHS", format!("capacity={}", self.path().display()));
+        command.env("CUESTA_MODEL_REPORT", self.path().join("report"));
+        command.env("CUESTA_MODEL_COUNTS", self.path().join("counts"));
+        command.output().unwrap()
+    }
+
+    fn report(&self) -> Report {
+        serde_json::from_str(&std::fs::read_to_string(self.path().join("report")).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn buffered_writes_reach_the_device_at_the_sync_and_cached_reads_cost_nothing() {
+    let tier = Tier::new();
+    let wrote =
+        tier.run("capacity=hdd", "dd", &["if=/dev/zero", "of=data", "bs=8k", "count=50", "conv=fsync"]);
+    assert!(wrote.status.success(), "{wrote:?}");
+    let report = tier.report();
+    let counts = report.counts.tiers[0];
+    // 400 KiB, handed over together.
+    assert_eq!((counts.writes, counts.written_bytes, counts.flushes), (1, 50 * 8192, 1), "{report:?}");
+    // A disk takes some milliseconds for the write, and a flush.
+    assert!(counts.waited_nanos > 2_000_000, "{report:?}");
+    assert!(report.counts.seen_written_bytes >= 50 * 8192 && report.invalid().is_none(), "{report:?}");
+    // Read twice by one process: the second time from the page cache, which begins empty with each process.
+    let read = tier.run("", "sh", &["-c", "dd if=data of=/dev/null bs=4k count=10; :"]);
+    assert!(read.status.success(), "{read:?}");
+    let bytes = std::fs::read(tier.path().join("counts")).unwrap();
+    assert!(cuesta_model::Counts::from_bytes(&bytes).is_some());
+}
+
+#[test]
+fn direct_calls_are_the_devices_own() {
+    let tier = Tier::new();
+    let wrote = tier.run("", "dd", &["if=/dev/zero", "of=data", "bs=4k", "count=20", "oflag=direct"]);
+    assert!(wrote.status.success(), "{wrote:?}");
+    let counts = tier.report().counts.tiers[0];
+    assert_eq!((counts.writes, counts.written_bytes), (20, 20 * 4096), "{counts:?}");
+    let read = tier.run("capacity=qlc", "dd", &["if=data", "of=/dev/null", "bs=4k", "iflag=direct"]);
+    assert!(read.status.success(), "{read:?}");
+    let counts = tier.report().counts.tiers[0];
+    assert_eq!((counts.reads, counts.point_reads, counts.read_bytes), (20, 20, 20 * 4096), "{counts:?}");
+    // 20 reads of 391 µs in the median.
+    assert!(counts.waited_nanos > 3_000_000, "{counts:?}");
+}
+
+#[test]
+fn wrong_settings_end_the_program_and_are_named() {
+    let tier = Tier::new();
+    for (model, word) in [("capacity=floppy", "floppy"), ("fast=qlc", "fast")] {
+        let output = tier.run(model, "true", &[]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains(word), "{told}");
+    }
+}
