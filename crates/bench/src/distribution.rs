@@ -1,10 +1,10 @@
 //! Which record an operation goes to.
 
 use cuesta_sched::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How operations are spread over records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
     /// A few records get most operations; which ones is scattered over the key space by a seeded permutation, so that every

@@ -6,6 +6,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "measuring needs the real clock")]
 
+pub mod contender;
 mod distribution;
 pub mod oracle;
 mod record;
@@ -14,7 +15,9 @@ mod trace;
 mod workload;
 
 pub use distribution::{Chooser, Distribution, Permutation, Zipfian};
-pub use record::{check_value, key_of, ordered_key_of, value_of};
-pub use runner::{Config, LatencySummary, Length, Measured, OperationResult, PhaseResult, Store, run_phase};
+pub use record::{KEY_BYTES, check_value, key_of, ordered_key_of, value_of};
+pub use runner::{
+    Config, LatencySummary, Length, Measured, OperationResult, PhaseResult, SLICE, Store, run_phase,
+};
 pub use trace::{TraceStep, play, read_trace};
 pub use workload::{Mix, Operation, Values, Workload};

@@ -6,6 +6,9 @@
 //! each could not be faster than one over that time.
 
 use crate::distribution::{Chooser, Distribution};
+use crate::record::KEY_BYTES;
+use crate::runner::Config;
+use crate::workload::Values;
 
 /// Ranks of generators without an end that are told apart; what lies behind them is spread evenly.
 const RANKS: u64 = 1 << 20;
@@ -36,6 +39,18 @@ pub fn least_share_below(frequencies: &[f64], above: u64) -> f64 {
 /// Reads per second that so many clients cannot exceed, if each waits for its reads and those below take `seconds`.
 pub fn ceiling(clients: u64, share_below: f64, seconds: f64) -> f64 {
     clients as f64 / (share_below * seconds)
+}
+
+/// The least share of a phase's reads that reach the slow tier, with so many bytes above it; `None` for phases whose reads are
+/// not point reads of a fixed set of records of one size.
+pub fn best(config: &Config, bytes_above: u64) -> Option<f64> {
+    let Values::Fixed(bytes) = config.values else { return None };
+    if !config.workload.reads_points() {
+        return None;
+    }
+    let [reads, _] = config.workload.distributions(config.distribution);
+    let frequencies = frequencies(reads, config.theta, config.records);
+    Some(least_share_below(&frequencies, bytes_above / (KEY_BYTES + bytes as u64)))
 }
 
 #[cfg(test)]

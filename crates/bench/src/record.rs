@@ -6,6 +6,8 @@
 use crate::distribution::fnv64;
 use cuesta_sched::Rng;
 
+/// Bytes of a key.
+pub const KEY_BYTES: u64 = 23;
 /// Number, version and checksum.
 const FIXED_BYTES: usize = 24;
 

@@ -5,8 +5,9 @@ use crate::record::{check_value, key_of, ordered_key_of, value_of};
 use crate::workload::{Operation, Values, Workload};
 use cuesta_sched::Rng;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// What is measured. Errors are texts: a benchmark ends at the first.
@@ -29,7 +30,7 @@ pub trait Store: Sync {
 }
 
 /// How long a phase is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Length {
     /// So many operations, of all threads together; a load has one for each record.
@@ -39,7 +40,7 @@ pub enum Length {
 }
 
 /// What a phase does.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
     /// The mix.
     pub workload: Workload,
@@ -64,7 +65,7 @@ pub struct Config {
 }
 
 /// Latencies of one kind of operation, in microseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Mean.
     pub mean_us: f64,
@@ -81,7 +82,7 @@ pub struct LatencySummary {
 }
 
 /// One kind of operation of a phase.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OperationResult {
     /// Which.
     pub operation: Operation,
@@ -89,15 +90,19 @@ pub struct OperationResult {
     pub count: u64,
     /// How long each took.
     pub latency: LatencySummary,
+    /// Points of the distribution: so many percent took at most so many microseconds.
+    pub quantiles: Vec<[f64; 2]>,
 }
 
 /// What a run gave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// From the first operation to the last.
     pub seconds: f64,
     /// All operations over all seconds.
     pub operations_per_second: f64,
+    /// Operations per second, for each [`SLICE`] of the run.
+    pub timeline: Vec<f64>,
     /// By kind.
     pub operations: Vec<OperationResult>,
     /// Reads that found no value. In a phase, inserted records excepted that were not there yet, it should be 0; in a trace,
@@ -106,7 +111,7 @@ pub struct Measured {
 }
 
 /// What a phase gave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PhaseResult {
     /// What was run.
     pub config: Config,
@@ -115,6 +120,11 @@ pub struct PhaseResult {
     pub measured: Measured,
 }
 
+/// How often the rate is noted, in seconds.
+pub const SLICE: f64 = 0.5;
+/// Points of a distribution that are told, in percent.
+const QUANTILES: [f64; 15] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 /// Threads report their progress this often.
 const REPORT_OPERATIONS: u64 = 256;
 /// Latencies are kept to three digits.
@@ -163,7 +173,7 @@ pub fn run_phase(
         failed: AtomicBool::new(false),
     };
     let began = Instant::now();
-    let workers = std::thread::scope(|scope| {
+    let (workers, timeline) = std::thread::scope(|scope| {
         let run = |thread: u64| {
             let shared = &shared;
             scope.spawn(move || {
@@ -176,19 +186,37 @@ pub fn run_phase(
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<_, String>>| {
             thread.join().unwrap_or_else(|_| Err("a thread of the benchmark panicked".to_owned()))
         };
-        threads.into_iter().map(join).collect::<Result<Vec<Worker<'_>>, String>>()
+        let (ended, end) = mpsc::channel::<()>();
+        let done = &shared.done;
+        let timeline = scope.spawn(move || rates(done, &end));
+        let workers = threads.into_iter().map(join).collect::<Result<Vec<Worker<'_>>, String>>();
+        drop(ended);
+        workers.map(|workers| (workers, timeline.join().unwrap_or_default()))
     })?;
     let seconds = began.elapsed().as_secs_f64();
     let not_found = workers.iter().map(|worker| worker.not_found).sum();
     let times: Vec<Times> = workers.into_iter().map(|worker| worker.times).collect();
     let measured = Measured::new(shared.done.load(Ordering::Relaxed), seconds, &times, not_found);
+    let measured = Measured { timeline, ..measured };
     Ok((PhaseResult { config: config.clone(), measured }, shared.begun.load(Ordering::Relaxed)))
+}
+
+/// How fast `done` grows, a number for each slice, until the other end of `end` is dropped.
+fn rates(done: &AtomicU64, end: &mpsc::Receiver<()>) -> Vec<f64> {
+    let (mut rates, mut before, mut since) = (Vec::new(), 0, Instant::now());
+    while end.recv_timeout(Duration::from_secs_f64(SLICE)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let now = done.load(Ordering::Relaxed);
+        rates.push((now - before) as f64 / since.elapsed().as_secs_f64());
+        (before, since) = (now, Instant::now());
+    }
+    rates
 }
 
 impl Measured {
     pub(crate) fn new(operations: u64, seconds: f64, threads: &[Times], not_found: u64) -> Self {
         let operations_per_second = operations as f64 / seconds;
-        Self { seconds, operations_per_second, operations: Times::summarise(threads), not_found }
+        let operations = Times::summarise(threads);
+        Self { seconds, operations_per_second, timeline: Vec::new(), operations, not_found }
     }
 }
 
@@ -227,6 +255,7 @@ impl Times {
                 p999_us: at(0.999),
                 max_us: all.max() as f64 / 1000.0,
             },
+            quantiles: QUANTILES.map(|percent| [percent, at(percent / 100.0)]).to_vec(),
         })
     }
 }
@@ -366,7 +395,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn config(workload: Workload, operations: u64) -> Config {
+    pub(crate) fn config(workload: Workload, operations: u64) -> Config {
         let (records, threads, values, theta, seed) = (1000, 2, Values::Fixed(100), 0.99, 5);
         let (distribution, ordered_keys) = (None, workload == Workload::Facebook);
         let phase = 0;

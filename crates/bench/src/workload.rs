@@ -2,10 +2,10 @@
 
 use crate::distribution::Distribution;
 use cuesta_sched::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A named mix of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
     /// Inserts every record once.
@@ -36,7 +36,7 @@ pub enum Workload {
 }
 
 /// How long values are.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
     /// All of so many bytes.
@@ -66,7 +66,7 @@ fn pareto(rng: &mut Rng, k: f64, sigma: f64) -> f64 {
 }
 
 /// What one operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Reads a record.
@@ -111,6 +111,11 @@ pub struct Mix {
 }
 
 impl Workload {
+    /// Whether its reads are of single records, of a set that does not grow.
+    pub fn reads_points(self) -> bool {
+        !matches!(self, Self::Load | Self::W | Self::D | Self::E | Self::Facebook)
+    }
+
     /// Every workload.
     pub const ALL: [Self; 12] = [
         Self::Load,

@@ -1,0 +1,277 @@
+//! RocksDB, over two tiers by `db_paths`.
+//!
+//! **What it is set to**, for a fast tier of F bytes, a memory number of M, and nothing else known of the machine:
+//! - The log is on the fast tier. Tables are read and written past the page cache; filters are Bloom's, of ten bits a key.
+//! - Levels 0 to 2 have targets that fill half of F, so that whole levels lie there (a level goes to a path only if its
+//!   whole target fits): with a factor of m between levels, level 1 is F / 2 (m + 2). Level 0 counts as much as level 1.
+//!   Levels below are on the capacity tier. A path's size is no bound: targets of nine tenths, with the default triggers,
+//!   took up to 1.8 F while the store was loaded. So writers are slowed at six files in level 0 or when half of F waits to be
+//!   merged, and wait at eight files or all of F; that keeps within F.
+//! - Memory: one cache of nine tenths of M, of which memtables (two of M/8), indexes and filters are a part; the last tenth is
+//!   for what RocksDB does not charge to it. The C library's allocator is told to keep one arena (the measuring process sets
+//!   MALLOC_ARENA_MAX, for all contenders): with one for each thread RocksDB held 1.7 M. Index and filter blocks have priority, those of level 0 are
+//!   pinned.
+//! - Four background jobs, as it proposes for small machines; two subcompactions.
+//! - No compression: values of the benchmark do not compress, and no contender compresses them.
+//!
+//! **Variants**, named after a colon, with commas: `lru` or `hyper` (the cache), `row` (a fifth of the cache is a row cache),
+//! `m4`, `m8`, `m10` (the factor between levels). [`best`] says which is taken when none is named; `docs/benchmarks.md` has the
+//! sweep that it comes from.
+
+use cuesta_bench::Workload;
+use cuesta_bench::contender::{Contender, Setup};
+use rocksdb::statistics::Ticker;
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Direction, IteratorMode, Options, ReadOptions,
+    WaitForCompactOptions, WriteBufferManager, WriteOptions, properties,
+};
+use std::collections::BTreeMap;
+
+/// Which of the variants is best for a workload.
+fn best(workload: Workload) -> &'static str {
+    match workload {
+        Workload::Load | Workload::W | Workload::D => "lru,m4",
+        Workload::E => "lru,m8",
+        _ => "hyper,m4",
+    }
+}
+
+/// What is tried.
+struct Variant {
+    hyper_clock: bool,
+    row_cache: bool,
+    factor: u64,
+}
+
+impl Variant {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut variant = Self { hyper_clock: false, row_cache: false, factor: 4 };
+        for word in text.split(',') {
+            match word {
+                "lru" => variant.hyper_clock = false,
+                "hyper" => variant.hyper_clock = true,
+                "row" => variant.row_cache = true,
+                "m4" => variant.factor = 4,
+                "m8" => variant.factor = 8,
+                "m10" => variant.factor = 10,
+                _ => {
+                    return Err(format!("{word:?} is no variant; there are lru, hyper, row, m4, m8 and m10"));
+                }
+            }
+        }
+        Ok(variant)
+    }
+}
+
+struct RocksDb {
+    db: DB,
+    /// Which count.
+    options: Options,
+    writes: WriteOptions,
+    settings: String,
+    scan_reads: bool,
+}
+
+/// Of the fast tier, what the targets of levels 0 to 2 take.
+const LEVELS_PERCENT: u64 = 50;
+/// Files in level 0 at which it is merged, at which writers are slowed, and at which they wait.
+const LEVEL0: [i32; 3] = [4, 6, 8];
+/// Of the fast tier, the bytes waiting to be merged at which writers are slowed, and at which they wait.
+const PENDING_PERCENT: [u64; 2] = [50, 100];
+
+/// Opens it, or opens it again.
+pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, String> {
+    let (fast, capacity) = match setup.tiers.as_slice() {
+        [fast, capacity] => (fast, Some(capacity)),
+        [only] => (only, None),
+        tiers => return Err(format!("it knows two tiers, and was given {}", tiers.len())),
+    };
+    let variant = if variant.is_empty() { best(setup.workload) } else { variant };
+    let settings = format!("rocksdb:{variant}");
+    let Variant { hyper_clock, row_cache, factor } = Variant::parse(variant)?;
+    let sync = match setup.durability.as_str() {
+        "os" => false,
+        "sync" => true,
+        other => return Err(format!("it has no durability {other:?}; use os or sync")),
+    };
+
+    // On one tier its levels are as large as they would be on two.
+    let fast_bytes = if capacity.is_some() { fast.bytes } else { setup.data_bytes / 5 };
+    let (memory, levels) = (setup.memory_bytes, fast_bytes / 100 * LEVELS_PERCENT);
+    let cache_bytes = memory / 10 * 9;
+    let row_bytes = if row_cache { cache_bytes / 5 } else { 0 };
+    let block_bytes = (cache_bytes - row_bytes) as usize;
+    let cache = match hyper_clock {
+        true => Cache::new_hyper_clock_cache(block_bytes, 0),
+        false => Cache::new_lru_cache(block_bytes),
+    };
+    let mut tables = BlockBasedOptions::default();
+    tables.set_block_cache(&cache);
+    tables.set_bloom_filter(10.0, false);
+    tables.set_cache_index_and_filter_blocks(true);
+    tables.set_cache_index_and_filter_blocks_with_high_priority(true);
+    tables.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    tables.set_format_version(6);
+
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_block_based_table_factory(&tables);
+    if row_cache {
+        options.set_row_cache(&Cache::new_lru_cache(row_bytes as usize));
+    }
+    if let Some(capacity) = capacity {
+        options.set_db_paths(&[
+            DBPath::new(fast.path.join("tables"), levels).map_err(text)?,
+            DBPath::new(capacity.path.join("tables"), capacity.bytes).map_err(text)?,
+        ]);
+    }
+    options.set_wal_dir(fast.path.join("log"));
+    options.set_use_direct_reads(true);
+    options.set_use_direct_io_for_flush_and_compaction(true);
+    options.set_compression_type(DBCompressionType::None);
+    let level_base = levels / (factor + 2);
+    options.set_level_compaction_dynamic_level_bytes(false);
+    options.set_max_bytes_for_level_base(level_base);
+    options.set_max_bytes_for_level_multiplier(factor as f64);
+    options.set_target_file_size_base((level_base / 4).clamp(4 << 20, 64 << 20));
+    let buffer = (memory / 8).clamp(4 << 20, 64 << 20) as usize;
+    options.set_write_buffer_size(buffer);
+    options.set_max_write_buffer_number(2);
+    options.set_write_buffer_manager(&WriteBufferManager::new_write_buffer_manager_with_cache(
+        2 * buffer,
+        false,
+        cache.clone(),
+    ));
+    options.set_max_background_jobs(4);
+    options.set_max_subcompactions(2);
+    options.set_max_open_files(-1);
+    options.set_level_zero_file_num_compaction_trigger(LEVEL0[0]);
+    options.set_level_zero_slowdown_writes_trigger(LEVEL0[1]);
+    options.set_level_zero_stop_writes_trigger(LEVEL0[2]);
+    options.set_soft_pending_compaction_bytes_limit((fast_bytes * PENDING_PERCENT[0] / 100) as usize);
+    options.set_hard_pending_compaction_bytes_limit((fast_bytes * PENDING_PERCENT[1] / 100) as usize);
+
+    // For the counters.
+    options.enable_statistics();
+
+    let db = DB::open(&options, fast.path.join("store")).map_err(text)?;
+    let mut writes = WriteOptions::default();
+    writes.set_sync(sync);
+    Ok(Box::new(RocksDb { db, options, writes, settings, scan_reads: setup.workload == Workload::E }))
+}
+
+fn text(error: rocksdb::Error) -> String {
+    error.to_string()
+}
+
+impl cuesta_bench::Store for RocksDb {
+    fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> Result<(), String> {
+        let value = self.db.get_pinned(key).map_err(text)?;
+        see(value.as_deref());
+        Ok(())
+    }
+
+    fn write(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        self.db.put_opt(key, value, &self.writes).map_err(text)
+    }
+
+    fn scan(&self, key: &[u8], records: u64) -> Result<u64, String> {
+        let mut options = ReadOptions::default();
+        // Reads ahead by what the last scans took, and in the background where it can.
+        options.set_auto_readahead_size(self.scan_reads);
+        let mut seen = 0;
+        for pair in
+            self.db.iterator_opt(IteratorMode::From(key, Direction::Forward), options).take(records as usize)
+        {
+            pair.map_err(text)?;
+            seen += 1;
+        }
+        Ok(seen)
+    }
+}
+
+impl Contender for RocksDb {
+    fn settings(&self) -> String {
+        self.settings.clone()
+    }
+
+    /// Lookups that memtables and caches answered; of each level, reads of files and the time that merges into it took.
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let found = [
+            ("found:memtables", Ticker::MemtableHit),
+            ("found:row cache", Ticker::RowCacheHit),
+            ("found:block cache", Ticker::BlockCacheDataHit),
+        ];
+        let ticker =
+            |(name, ticker): (&str, Ticker)| (name.to_owned(), self.options.get_ticker_count(ticker));
+        let mut all: BTreeMap<String, u64> = found.into_iter().map(ticker).collect();
+        let property = |name| self.db.property_value(name).ok().flatten().unwrap_or_default();
+        all.extend(reads_by_level(&property(properties::CF_FILE_HISTOGRAM)));
+        all.extend(merges_by_level(&property(properties::CFSTATS_NO_FILE_HISTOGRAM)));
+        all
+    }
+
+    fn settle(&self) -> Result<(), String> {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).map_err(text)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), String> {
+        let mut wait = WaitForCompactOptions::default();
+        wait.set_flush(true);
+        self.db.wait_for_compact(&wait).map_err(text)
+    }
+}
+
+/// From lines like `** Level 1 read latency histogram (micros):` and `Count: 17 Average: ...` after each.
+fn reads_by_level(text: &str) -> Vec<(String, u64)> {
+    let (mut level, mut all) = (None, Vec::new());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("** Level ") {
+            level = rest.split_whitespace().next();
+        } else if let (Some(number), Some(rest)) = (level, line.strip_prefix("Count: ")) {
+            let count = rest.split_whitespace().next().and_then(|count| count.parse().ok());
+            all.push((format!("found:level {number}"), count.unwrap_or(0)));
+            level = None;
+        }
+    }
+    all
+}
+
+/// From a table whose head has `Level` first and `Comp(sec)` somewhere; its `Size` is two words in the rows.
+fn merges_by_level(text: &str) -> Vec<(String, u64)> {
+    let mut column = None;
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.first() == Some(&"Level") {
+            column = words.iter().position(|word| *word == "Comp(sec)");
+        } else if words.first() == Some(&"Priority") {
+            break;
+        } else if let (Some(level), Some(column)) =
+            (words.first().and_then(|word| word.strip_prefix('L')), column)
+        {
+            let seconds: Option<f64> = words.get(column + 1).and_then(|word| word.parse().ok());
+            all.push((format!("merge_ms:level {level}"), (seconds.unwrap_or(0.0) * 1000.0) as u64));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_from_what_it_prints() {
+        let histogram = "\n** Level 0 read latency histogram (micros):\nCount: 12 Average: 3.1  StdDev: 1\n\n\
+                         ** Level 3 read latency histogram (micros):\nCount: 400 Average: 391.0\n";
+        let reads = reads_by_level(histogram);
+        assert_eq!(reads, [("found:level 0".to_owned(), 12), ("found:level 3".to_owned(), 400)]);
+        let table = "** Compaction Stats [default] **\nLevel    Files   Size     Score Read(GB) Comp(sec) Avg(sec)\n---\n  \
+                     L0      2/0   45.67 MB   0.5      0.0       1.25      0.1\n  L3     10/2    1.20 GB   0.9      2.0       7.50      \
+                     0.3\n Sum     12/2    1.25 GB   0.0      2.0       8.75      0.2\nPriority    Files   Size\n  Low      0/0    \
+                     0.00 KB   0.0      2.0       7.50      0.3\n";
+        let merges = merges_by_level(table);
+        assert_eq!(merges, [("merge_ms:level 0".to_owned(), 1250), ("merge_ms:level 3".to_owned(), 7500)]);
+    }
+}
