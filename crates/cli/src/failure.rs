@@ -13,6 +13,8 @@ pub(crate) enum Outcome {
     NotFound,
     /// Verification found damage.
     Damaged,
+    /// An experiment missed a target.
+    Missed,
 }
 
 /// Why a command could not do its work.

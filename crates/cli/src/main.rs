@@ -1,14 +1,16 @@
 //! The `cuesta` command: one file per subcommand under `commands`, the options they share in `store`.
 //!
 //! Exit codes: 0 done; 1 the key is not there; 2 wrong usage; 3 damage was found; 4 the store is open elsewhere;
-//! 5 the medium failed, is full, or the store is read-only; 6 anything else.
+//! 5 the medium failed, is full, or the store is read-only; 6 anything else; 7 an experiment missed a target.
 
 #![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
 
 mod commands;
 mod failure;
+mod measure;
 mod model;
 mod output;
+mod repro;
 mod size;
 mod store;
 
@@ -36,7 +38,7 @@ Examples:
   cuesta bench --records 100000
 
 Exit codes: 0 done, 1 key not found, 2 wrong usage, 3 damage found, 4 store is open elsewhere,
-5 medium failed or full or store read-only, 6 anything else.";
+5 medium failed or full or store read-only, 6 anything else, 7 an experiment missed a target.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -63,7 +65,12 @@ enum Command {
     /// Print one file of a store in words.
     Inspect(commands::inspect::Args),
     /// Load records into a fresh store, run workloads on it, and print what it took.
-    Bench(commands::bench::Args),
+    Bench(Box<commands::bench::Args>),
+    /// Run a paper's experiments again.
+    Repro(commands::repro::Args),
+    /// Be measured by `bench --against`, which starts this itself.
+    #[command(hide = true)]
+    Contender,
 }
 
 /// A store keeps two files open for each of its tables, and the usual limit of 1,024 would be met at some 15 GiB. Where
@@ -90,11 +97,14 @@ fn main() -> ExitCode {
         Command::Verify(args) => commands::verify::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Repro(args) => commands::repro::run(&args),
+        Command::Contender => commands::contender::run(),
     };
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::NotFound) => ExitCode::from(1),
         Ok(Outcome::Damaged) => ExitCode::from(3),
+        Ok(Outcome::Missed) => ExitCode::from(7),
         Err(failure) => failure.report(),
     }
 }

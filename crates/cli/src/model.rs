@@ -21,7 +21,10 @@ const LOADS: [f64; 2] = [100e6, 500e6];
 
 /// Devices by tier, as the command line names them.
 #[derive(Clone, Debug)]
-pub(crate) struct Models(BTreeMap<String, Spec>);
+pub(crate) struct Models {
+    specs: BTreeMap<String, Spec>,
+    pub(crate) as_named: String,
+}
 
 impl std::str::FromStr for Models {
     type Err = String;
@@ -30,7 +33,7 @@ impl std::str::FromStr for Models {
         let specs = parse(text)?;
         match specs.keys().find(|tier| !TIERS.contains(&tier.as_str())) {
             Some(tier) => Err(format!("there is no tier {tier:?}; there are {}", TIERS.join(" and "))),
-            None => Ok(Self(specs)),
+            None => Ok(Self { specs, as_named: text.to_owned() }),
         }
     }
 }
@@ -51,7 +54,7 @@ impl Models {
             let opened = FileDirectory::open(&tier.path);
             let opened = opened.map_err(Failure::io(format!("open {}", tier.path.display())))?;
             let mut directory: Arc<dyn Directory> = Arc::new(opened.with_readers(&sched));
-            if let Some(spec) = self.0.get(name) {
+            if let Some(spec) = self.specs.get(name) {
                 let model = Arc::new(Modelled::new(&sched, spec.clone(), options.seed));
                 directory = Arc::new(PacedDirectory::new(&sched, directory, model.clone()));
                 running.0.push((name, model));

@@ -1,22 +1,38 @@
 //! `cuesta bench`: YCSB's workloads over a store of its own.
 
 use crate::failure::{Failure, Outcome, Result};
+use crate::measure::place::make_room;
+use crate::measure::process::Devices;
+use crate::measure::run::{Plan, Record, entries};
+use crate::measure::{self, page, report};
 use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
 use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
 use cuesta_bench::oracle;
 use cuesta_bench::{
-    Config, Distribution, Length, Measured, PhaseResult, Store, TraceStep, Values, Workload, play,
+    Config, Distribution, KEY_BYTES, Length, Measured, PhaseResult, Store, TraceStep, Values, Workload, play,
     read_trace, run_phase,
 };
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Marks a directory as one that a benchmark made and may empty.
-const MARK: &str = "cuesta-bench";
 const FAST_BYTES: u64 = 1 << 30;
+/// What is loaded when nothing is said, alone and against peers.
+const RECORDS: [u64; 2] = [1_000_000, 2_000_000];
+const THREADS: [u64; 2] = [2, 8];
+const VALUE_BYTES: [usize; 2] = [100, 1000];
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Against peers: the parts of the data that fast tier and memory have, and how often it fits into the capacity tier.
+const FAST_PART: u64 = 5;
+const MEMORY_PART: u64 = 10;
+const CAPACITY_TIMES: u64 = 8;
+/// Against peers, in seconds.
+const SECONDS: f64 = 20.0;
+const WARM_UP: f64 = 10.0;
+/// Where modelled devices keep their bytes: in memory, which is faster than all of them.
+const IN_MEMORY: &str = "/dev/shm";
 /// Longest phase, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 const CAPACITY_BYTES: u64 = 64 << 30;
@@ -29,34 +45,44 @@ const CAPACITY_BYTES: u64 = 64 << 30;
 /// Every value read is checked. Values do not compress.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Where the store is made; emptied first if an earlier benchmark made it
-    #[arg(long, default_value = "./cuesta-bench-data")]
-    dir: PathBuf,
+    /// Where the store is made; emptied first if an earlier benchmark made it [default: ./cuesta-bench-data; with --against
+    /// and --model in memory, under /dev/shm]
+    #[arg(long)]
+    dir: Option<PathBuf>,
     /// leveled
     #[arg(long, default_value = "leveled")]
     profile: Profile,
-    /// What to run, in order; the records are loaded first in any case
-    #[arg(long, value_delimiter = ',', default_value = "load,a")]
+    /// What to run, in order; the records are loaded first in any case [default: load,a; with --against a,b,c,f,d,e]
+    #[arg(long, value_delimiter = ',')]
     workload: Vec<Workload>,
+    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md)
+    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity"])]
+    against: Vec<String>,
+    /// Turns of each, with --against
+    #[arg(long, default_value_t = 5, requires = "against")]
+    pairs: u64,
+    /// With --against, the fast tier of each [default: a fifth of the data]
+    #[arg(long, value_name = "SIZE", requires = "against")]
+    fast_size: Option<Size>,
     /// Play this trace on an empty store instead: lines of time,op,key,value_bytes
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
-    /// Records to load
-    #[arg(long, default_value_t = 1_000_000)]
-    records: u64,
+    /// Records to load [default: 1000000; with --against 2000000]
+    #[arg(long)]
+    records: Option<u64>,
     /// Operations of each workload
     #[arg(long, default_value_t = 1_000_000)]
     ops: u64,
-    /// Run each workload for so many seconds instead
+    /// Run each workload for so many seconds instead [with --against 20]
     #[arg(long, conflicts_with = "ops")]
     seconds: Option<f64>,
-    /// Before each workload run it for so many seconds that are not measured
-    #[arg(long, default_value_t = 0.0)]
-    warm_up: f64,
-    /// Client threads
-    #[arg(long, default_value_t = 2)]
-    threads: u64,
-    /// Bytes of a value, 24 or more [default: the first workload's own, or 100]
+    /// Before each workload run it for so many seconds that are not measured [default: 0; with --against 10]
+    #[arg(long)]
+    warm_up: Option<f64>,
+    /// Client threads [default: 2; with --against 8]
+    #[arg(long)]
+    threads: Option<u64>,
+    /// Bytes of a value, 24 or more [default: the first workload's own, or 100; with --against 1000]
     #[arg(long)]
     value_bytes: Option<usize>,
     /// zipfian, ycsb, uniform, latest or facebook, for every workload [default: each workload's own]
@@ -74,9 +100,9 @@ pub(crate) struct Args {
     /// The capacity tier [default: DIR/capacity:64GiB]
     #[arg(long, value_name = "DIR:SIZE")]
     capacity: Option<Place>,
-    /// Memory for everything the store holds
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    memory: Size,
+    /// Memory for everything the store holds [default: 256MiB; with --against a tenth of the data]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// sync, interval:MS, os or unlogged
     #[arg(long, default_value = "os")]
     durability: Durability,
@@ -87,9 +113,13 @@ pub(crate) struct Args {
     /// Write everything measured to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page with tables and plots to this file; it needs nothing else to be read
+    #[arg(long, value_name = "FILE", requires = "against")]
+    report: Option<PathBuf>,
 }
 
-struct Cuesta(Db);
+/// An open store, as what is measured.
+pub(crate) struct Cuesta(pub(crate) Db);
 
 impl Store for Cuesta {
     fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> std::result::Result<(), String> {
@@ -114,19 +144,64 @@ impl Store for Cuesta {
 }
 
 impl Args {
+    /// 0 when Cuesta runs alone, 1 against peers.
+    fn kind(&self) -> usize {
+        usize::from(!self.against.is_empty())
+    }
+
+    fn records(&self) -> u64 {
+        self.records.unwrap_or(RECORDS[self.kind()])
+    }
+
+    fn threads(&self) -> u64 {
+        self.threads.unwrap_or(THREADS[self.kind()])
+    }
+
+    /// Bytes of keys and values that are loaded; values of varying length count as the default.
+    fn data_bytes(&self) -> u64 {
+        let value = match self.values() {
+            Values::Fixed(bytes) => bytes as u64,
+            Values::Pareto { .. } => VALUE_BYTES[0] as u64,
+        };
+        self.records() * (KEY_BYTES + value)
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let default = if self.against.is_empty() { MEMORY_BYTES } else { self.data_bytes() / MEMORY_PART };
+        self.memory.map_or(default, |size| size.0)
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        use Workload::{A, B, C, D, E, F, Load};
+        match (self.workload.as_slice(), self.kind()) {
+            ([], 0) => vec![Load, A],
+            ([], _) => vec![Load, A, B, C, F, D, E],
+            (named, _) => named.to_vec(),
+        }
+    }
+
+    fn dir(&self) -> PathBuf {
+        let default = match (&self.model, self.kind()) {
+            (Some(_), 1) => Path::new(IN_MEMORY).join("cuesta-bench-data"),
+            _ => PathBuf::from("./cuesta-bench-data"),
+        };
+        self.dir.clone().unwrap_or(default)
+    }
+
     fn check(&self) -> Result<()> {
         let refuse = |what: &str| Err(Failure::Input(what.to_owned()));
         match self {
-            Self { records: 0, .. } => refuse("--records must be 1 or more"),
+            Self { records: Some(0), .. } => refuse("--records must be 1 or more"),
             Self { ops: 0, .. } => refuse("--ops must be 1 or more"),
-            Self { threads: 0 | 1025.., .. } => refuse("--threads must be from 1 to 1024"),
+            Self { pairs: 0 | 101.., .. } => refuse("--pairs must be from 1 to 100"),
+            Self { threads: Some(0 | 1025..), .. } => refuse("--threads must be from 1 to 1024"),
             Self { value_bytes: Some(0..24), .. } => {
                 refuse("--value-bytes must be 24 or more: values check themselves")
             }
             Self { seconds: Some(seconds), .. } if !(*seconds > 0.0 && *seconds <= SECONDS_MAX) => {
                 refuse("--seconds must be more than 0 and at most 86400")
             }
-            Self { warm_up, .. } if !(0.0..=SECONDS_MAX).contains(warm_up) => {
+            Self { warm_up: Some(warm_up), .. } if !(0.0..=SECONDS_MAX).contains(warm_up) => {
                 refuse("--warm-up must be from 0 to 86400")
             }
             Self { theta, .. } if !(*theta > 0.0 && *theta < 1.0) => {
@@ -139,13 +214,13 @@ impl Args {
     fn options(&self) -> Options {
         let tier = |place: &Option<Place>, name: &str, bytes: u64| match place {
             Some(place) => (place.path.clone(), place.size.0),
-            None => (self.dir.join(name), bytes),
+            None => (self.dir().join(name), bytes),
         };
         let (fast, fast_bytes) = tier(&self.fast, "fast", FAST_BYTES);
         let (capacity, capacity_bytes) = tier(&self.capacity, "capacity", CAPACITY_BYTES);
         let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
         Options {
-            memory_bytes: self.memory.0,
+            memory_bytes: self.memory_bytes(),
             profile: self.profile,
             durability: self.durability,
             create: Create::New,
@@ -156,8 +231,8 @@ impl Args {
 
     /// How long values are, in all phases: they are loaded once.
     fn values(&self) -> Values {
-        let own = || self.workload.iter().find_map(|workload| workload.values());
-        self.value_bytes.map(Values::Fixed).or_else(own).unwrap_or(Values::Fixed(100))
+        let own = || self.workloads().iter().find_map(|workload| workload.values());
+        self.value_bytes.map(Values::Fixed).or_else(own).unwrap_or(Values::Fixed(VALUE_BYTES[self.kind()]))
     }
 
     /// For phases of which the reads are point reads of a fixed set of records.
@@ -168,36 +243,29 @@ impl Args {
         after: &Stats,
         models: &Running,
     ) -> Option<Oracle> {
-        let workload = result.config.workload;
-        let Values::Fixed(bytes) = result.config.values else { return None };
-        let [reads, _] = workload.distributions(result.config.distribution);
         let gets = after.operations.gets - before.operations.gets;
-        if gets == 0 || matches!(workload, Workload::D | Workload::E | Workload::Facebook) {
-            return None;
-        }
-        let above = (after.tiers[0].capacity_bytes + self.memory.0) / (23 + bytes as u64);
-        let frequencies = oracle::frequencies(reads, self.theta, self.records);
-        let best = oracle::least_share_below(&frequencies, above);
+        let above = after.tiers[0].capacity_bytes + self.memory_bytes();
+        let best = oracle::best(&result.config, above).filter(|_| gets > 0)?;
         let there = |stats: &Stats| stats.io.get(1, Cause::UserRead).read_ops;
         let seconds = models.read_seconds(TIERS[1]);
         Some(Oracle {
             measured: (there(after) - there(before)) as f64 / gets as f64,
             best,
-            ceiling: seconds.filter(|_| best > 0.0).map(|s| oracle::ceiling(self.threads, best, s)),
+            ceiling: seconds.filter(|_| best > 0.0).map(|s| oracle::ceiling(self.threads(), best, s)),
         })
     }
 
     fn config(&self, workload: Workload, phase: u64) -> Config {
         Config {
             workload,
-            records: self.records,
+            records: self.records(),
             length: match self.seconds {
-                _ if workload == Workload::Load => Length::Operations(self.records),
+                _ if workload == Workload::Load => Length::Operations(self.records()),
                 Some(seconds) => Length::Seconds(seconds),
                 None => Length::Operations(self.ops),
             },
-            threads: self.threads,
-            ordered_keys: self.workload.contains(&Workload::Facebook),
+            threads: self.threads(),
+            ordered_keys: self.workloads().contains(&Workload::Facebook),
             values: self.values(),
             distribution: self.distribution,
             theta: self.theta,
@@ -205,6 +273,74 @@ impl Args {
             phase,
         }
     }
+}
+
+impl Args {
+    fn plan(&self) -> Result<Plan> {
+        let data_bytes = self.data_bytes();
+        Ok(Plan {
+            entries: entries(&self.against)?,
+            workloads: self.workloads(),
+            load: self.config(Workload::Load, 0),
+            rounds: self.pairs,
+            seconds: self.seconds.unwrap_or(SECONDS),
+            warm_up: self.warm_up.unwrap_or(WARM_UP),
+            dir: self.dir(),
+            fast_bytes: self.fast_size.map_or(data_bytes / FAST_PART, |size| size.0),
+            capacity_bytes: data_bytes * CAPACITY_TIMES,
+            memory_bytes: self.memory_bytes(),
+            data_bytes,
+            durability: self.durability.to_string(),
+            profile: self.profile.to_string(),
+            devices: Devices {
+                models: self.model.as_ref().map_or(String::new(), |models| models.as_named.clone()),
+                page_cache_bytes: self.memory_bytes() / 2,
+                seed: self.seed,
+            },
+        })
+    }
+}
+
+/// Runs the plan and shows what came of it, all of it or what there was when a contender failed.
+fn run_against(args: &Args) -> Result<Outcome> {
+    let plan = args.plan()?;
+    let title = format!(
+        "{} records of {}, {} threads, durability {}, memory {}, fast tier {}, devices {}, seed {}",
+        plan.load.records,
+        human(data_record(&plan)),
+        plan.load.threads,
+        plan.durability,
+        human(plan.memory_bytes),
+        human(plan.fast_bytes),
+        if plan.devices.models.is_empty() { "of this machine" } else { &plan.devices.models },
+        args.seed
+    );
+    // Better now than after half an hour.
+    for path in args.json.iter().chain(&args.report) {
+        fs::write(path, "").map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    print_line(&title)?;
+    let mut record = Record::new(title, &plan);
+    let ran = measure::run::run(&plan, &mut record);
+    print_line("")?;
+    report::validity(&record).iter().try_for_each(|line| print_line(line))?;
+    write_results(args, &record)?;
+    ran.map(|()| Outcome::Done)
+}
+
+fn data_record(plan: &Plan) -> u64 {
+    plan.data_bytes / plan.load.records
+}
+
+fn write_results(args: &Args, record: &Record) -> Result<()> {
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(record).map_err(|error| Failure::Input(error.to_string()))?;
+        fs::write(path, text + "\n").map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    if let Some(path) = &args.report {
+        fs::write(path, page::page(record)?).map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    Ok(())
 }
 
 /// The trace in a file; at least one step.
@@ -219,25 +355,11 @@ fn read_steps(path: &Path) -> Result<Vec<TraceStep>> {
     }
 }
 
-/// Empties directories of an earlier benchmark; refuses any other that holds something.
-fn make_room(path: &Path) -> Result<()> {
-    let fail = || Failure::io(format!("prepare {}", path.display()));
-    let mark = path.join(MARK);
-    if path.exists() {
-        let empty = fs::read_dir(path).map_err(fail())?.next().is_none();
-        if !empty && !mark.exists() {
-            let what =
-                format!("{} holds something that no benchmark made; name another directory", path.display());
-            return Err(Failure::Input(what));
-        }
-        fs::remove_dir_all(path).map_err(fail())?;
-    }
-    fs::create_dir_all(path).map_err(fail())?;
-    fs::write(mark, "made by `cuesta bench`, which empties it when it runs again\n").map_err(fail())
-}
-
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     args.check()?;
+    if !args.against.is_empty() {
+        return run_against(args);
+    }
     let steps = args.trace.as_deref().map_or(Ok(Vec::new()), read_steps)?;
     let options = args.options();
     options.validate()?;
@@ -248,19 +370,19 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     print_line(&format!(
         "{}, {} threads, profile {}, durability {}, memory {}, seed {}",
         match (args.values(), steps.len()) {
-            (Values::Fixed(bytes), 0) => format!("{} records of {} bytes", args.records, 23 + bytes),
+            (Values::Fixed(bytes), 0) => format!("{} records of {} bytes", args.records(), 23 + bytes),
             (Values::Pareto { k, sigma }, 0) => {
                 format!(
                     "{} records of 23 bytes and a value by Pareto({k}, {sigma}), 24 at least",
-                    args.records
+                    args.records()
                 )
             }
             (_, steps) => format!("a trace of {steps} operations"),
         },
-        args.threads,
+        args.threads(),
         args.profile,
         args.durability,
-        human(args.memory.0),
+        human(args.memory_bytes()),
         args.seed
     ))?;
     for (name, tier) in [("fast", a), ("capacity", b)] {
@@ -293,10 +415,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 /// Plays a trace and reports on it.
 fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running) -> Result<Vec<Value>> {
     let (before, operations) = (store.0.stats(), steps.len() as u64);
-    let result = shown("trace", Some(operations), |progress| play(store, steps, args.threads, progress))?;
+    let result = shown("trace", Some(operations), |progress| play(store, steps, args.threads(), progress))?;
     store.0.wait_for_background()?;
     let stats = store.0.stats();
-    report("trace", &result, &before, &stats)?;
+    report_phase("trace", &result, &before, &stats)?;
     models.report()?;
     models.report_cost(operations, &before, &stats)?;
     Ok(vec![json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) })])
@@ -304,14 +426,14 @@ fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running)
 
 /// Loads the records, runs the workloads one after the other, and reports on each.
 fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value>> {
-    let mut phases = args.workload.clone();
+    let mut phases = args.workloads();
     phases.retain(|workload| *workload != Workload::Load);
     phases.insert(0, Workload::Load);
     let (mut records, mut results) = (0, Vec::new());
     for (phase, workload) in (0..).zip(phases) {
         let config = args.config(workload, 2 * phase);
-        if workload != Workload::Load && args.warm_up > 0.0 {
-            let length = Length::Seconds(args.warm_up);
+        if workload != Workload::Load && args.warm_up.unwrap_or(0.0) > 0.0 {
+            let length = Length::Seconds(args.warm_up.unwrap_or(0.0));
             let config = Config { length, phase: 2 * phase + 1, ..config.clone() };
             (_, records) = shown_phase(store, &config, records, "warm-up")?;
         }
@@ -320,7 +442,7 @@ fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value
         records = after;
         store.0.wait_for_background()?;
         let stats = store.0.stats();
-        report(workload.name(), &result.measured, &before, &stats)?;
+        report_phase(workload.name(), &result.measured, &before, &stats)?;
         let oracle = args.oracle(&result, &before, &stats, models);
         if let Some(oracle) = &oracle {
             oracle.report()?;
@@ -389,7 +511,7 @@ fn shown<T>(
     ran.map_err(Failure::Input)
 }
 
-fn report(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
+fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
     let rate = result.operations_per_second;
     print_line(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
     print_line("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;

@@ -28,10 +28,14 @@ impl Shell {
         std::fs::write(self.path().join(name), text).unwrap();
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cuesta"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null()).env_remove("CUESTA_DIR");
-        command.output().unwrap()
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
     }
 
     /// Standard output of a command that must succeed.
@@ -289,4 +293,72 @@ fn an_open_store_answers_its_owner_and_nobody_else() {
     let (code, why) = shell.fails(&["top", "--times", "1"]);
     assert!(code != 0 && why.contains("no open store answers"), "{why}");
     assert_eq!(shell.ok(&["get", "here"]), "1");
+}
+
+#[test]
+fn unknown_peers_papers_and_missing_programs_are_named() {
+    let shell = Shell::new();
+    let (code, told) = shell.fails(&["bench", "--against", "leveldb"]);
+    assert!(code == 6 && told.contains("leveldb") && told.contains("rocksdb, fjall, redb"), "{told}");
+    let (code, told) = shell.fails(&["repro", "notapaper"]);
+    assert!(code == 6 && told.contains("notapaper") && told.contains("prismdb"), "{told}");
+    let (code, told) = shell.fails(&["repro", "prismdb", "fig99"]);
+    assert!(code == 6 && told.contains("fig99") && told.contains("table2"), "{told}");
+    assert!(shell.ok(&["repro", "--list"]).contains("table2"));
+    assert_eq!(shell.fails(&["repro"]).0, 2);
+    let mut command =
+        shell.command(&["bench", "--against", "redb", "--records", "100", "--workload", "load"]);
+    let output = command.env("CUESTA_PEERS", "/nowhere/cuesta-peers").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("/nowhere/cuesta-peers") && told.contains("cargo build"), "{told}");
+}
+
+#[test]
+fn what_was_measured_until_a_peer_failed_is_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let shell = Shell::new();
+    shell.write(
+        "peer",
+        "#!/bin/sh\nread line\necho '{\"opened\":\"a peer that fails\"}'\nread line\nexit 3\n",
+    );
+    let peer = shell.path().join("peer");
+    std::fs::set_permissions(&peer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = shell.command(&[
+        "bench",
+        "--against",
+        "rocksdb",
+        "--records",
+        "2000",
+        "--workload",
+        "a",
+        "--pairs",
+        "1",
+        "--seconds",
+        "0.1",
+        "--memory",
+        "16MiB",
+        "--fast-size",
+        "16MiB",
+        "--json",
+        "out.json",
+        "--report",
+        "out.html",
+    ]);
+    let output = command.env("CUESTA_PEERS", &peer).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(6) && told.contains("rocksdb failed: it ended (exit status: 3)"),
+        "{told}"
+    );
+    let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let (turn, settings) = (&json["turns"][0], &json["contenders"][1]["settings"]["load"]);
+    assert_eq!(
+        (turn["contender"].as_str(), turn["records"].as_u64()),
+        (Some("cuesta"), Some(2000)),
+        "{json}"
+    );
+    assert_eq!(settings, "a peer that fails");
+    let page = std::fs::read_to_string(shell.path().join("out.html")).unwrap();
+    assert!(page.contains("<svg") && page.ends_with("</html>\n") && !page.contains("http-equiv"), "{page}");
 }

@@ -1,0 +1,162 @@
+//! `cuesta repro`: a paper's experiments, run again.
+
+use crate::failure::{Failure, Outcome, Result};
+use crate::measure::run::{Record, run as run_plan};
+use crate::measure::{page, report};
+use crate::output::print_line;
+use crate::repro::{Claim, Experiment, PAPERS, Paper, Setting};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// Largest scale: a hundred times a million records.
+const SCALE_MAX: f64 = 100.0;
+
+/// Run a paper's experiments again, and print its numbers beside those measured here.
+///
+/// Runs are kept in --results and not made again, so what was cut short can be gone on with. Exits with 7 if a target
+/// is missed.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Which paper
+    #[arg(required_unless_present = "list")]
+    paper: Option<String>,
+    /// Which figures or tables of it [default: all that there are here]
+    experiments: Vec<String>,
+    /// Print what there is, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Of the data: 1 is a million records where the paper has a hundred
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Of every choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where stores are made while they run
+    #[arg(long, default_value = "/dev/shm/cuesta-repro")]
+    dir: PathBuf,
+    /// Where runs are kept
+    #[arg(long, default_value = "./cuesta-repro")]
+    results: PathBuf,
+    /// Run again what was run before
+    #[arg(long)]
+    again: bool,
+    /// Write the claims to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn find(name: &str) -> Result<&'static Paper> {
+    let found = PAPERS.iter().find(|paper| paper.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = PAPERS.iter().map(|paper| paper.name).collect();
+        Failure::Input(format!("there is no paper {name:?} here; there are {}", known.join(", ")))
+    })
+}
+
+impl Args {
+    /// The experiments that were asked for.
+    fn chosen(&self, paper: &'static Paper) -> Result<Vec<&'static Experiment>> {
+        let named = |name: &String| {
+            let found = paper.experiments.iter().find(|experiment| experiment.name == name);
+            found.ok_or_else(|| {
+                let known: Vec<&str> = paper.experiments.iter().map(|experiment| experiment.name).collect();
+                let message =
+                    format!("{} has no experiment {name:?} here; it has {}", paper.name, known.join(", "));
+                Failure::Input(message)
+            })
+        };
+        match self.experiments.is_empty() {
+            true => Ok(paper.experiments.iter().collect()),
+            false => self.experiments.iter().map(named).collect(),
+        }
+    }
+
+    /// A run's record: of an earlier time, or made now.
+    fn record(&self, experiment: &Experiment, setting: &Setting) -> Result<Record> {
+        let run = experiment.run;
+        let path = self.results.join(format!("{}-scale{}-seed{}.json", run.name, self.scale, self.seed));
+        if path.exists() && !self.again {
+            let text = fs::read_to_string(&path).map_err(Failure::io(format!("read {}", path.display())))?;
+            let kept = serde_json::from_str(&text);
+            let kept = kept.map_err(|error| {
+                Failure::Input(format!("{}: {error}; --again measures it anew", path.display()))
+            })?;
+            print_line(&format!("{} was measured before; --again measures it anew", path.display()))?;
+            return Ok(kept);
+        }
+        let plan = (run.plan)(setting);
+        let title = format!("{} at scale {}: devices {}", run.name, self.scale, plan.devices.models);
+        print_line(&title)?;
+        let mut record = Record::new(title, &plan);
+        run_plan(&plan, &mut record)?;
+        fs::create_dir_all(&self.results).map_err(Failure::io(format!("make {}", self.results.display())))?;
+        let text =
+            serde_json::to_string_pretty(&record).map_err(|error| Failure::Input(error.to_string()))?;
+        let write = |path: PathBuf, text: String| {
+            fs::write(&path, text).map_err(Failure::io(format!("write {}", path.display())))
+        };
+        write(path.with_extension("html"), page::page(&record)?)?;
+        write(path, text + "\n")?;
+        Ok(record)
+    }
+}
+
+fn list() -> Result<()> {
+    for paper in PAPERS {
+        print_line(&format!("{}: {}", paper.name, paper.title))?;
+        for experiment in paper.experiments {
+            print_line(&format!("  {:<8} {}", experiment.name, experiment.about))?;
+        }
+    }
+    Ok(())
+}
+
+fn print_claim(claim: &Claim) -> Result<()> {
+    let measured = match (claim.measured, claim.spread) {
+        (Some(median), Some([low, high])) => format!("{median:.2} ({low:.2} to {high:.2})"),
+        _ => "nothing".to_owned(),
+    };
+    let met = match (&claim.invalid, claim.met) {
+        (Some(why), _) => format!("the run is INVALID ({why})"),
+        (None, true) => "met".to_owned(),
+        (None, false) => "MISSED".to_owned(),
+    };
+    print_line(&format!(
+        "{}\n  {}\n  paper {:.2}, measured {measured}, target {}: {met}",
+        claim.id, claim.claim, claim.paper_value, claim.target,
+    ))
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let Some(name) = args.paper.as_ref().filter(|_| !args.list) else {
+        return list().map(|()| Outcome::Done);
+    };
+    if !(args.scale > 0.0 && args.scale <= SCALE_MAX) {
+        return Err(Failure::Input(format!("--scale must be more than 0 and at most {SCALE_MAX}")));
+    }
+    let setting = Setting { scale: args.scale, seed: args.seed, dir: args.dir.clone() };
+    let (mut records, mut claims) = (BTreeMap::new(), Vec::new());
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    for experiment in args.chosen(find(name)?)? {
+        if !records.contains_key(experiment.run.name) {
+            let record = args.record(experiment, &setting)?;
+            print_line("")?;
+            report::validity(&record).iter().try_for_each(|line| print_line(line))?;
+            records.insert(experiment.run.name, record);
+        }
+        let record = &records[experiment.run.name];
+        claims.extend(experiment.judge(record, &setting, &format!("cuesta {}", command.join(" "))));
+    }
+    print_line("")?;
+    claims.iter().try_for_each(print_claim)?;
+    if let Some(path) = &args.json {
+        let text =
+            serde_json::to_string_pretty(&claims).map_err(|error| Failure::Input(error.to_string()))?;
+        fs::write(path, text + "\n").map_err(Failure::io(format!("write {}", path.display())))?;
+    }
+    match claims.iter().all(|claim| claim.met) {
+        true => Ok(Outcome::Done),
+        false => Ok(Outcome::Missed),
+    }
+}

@@ -1,0 +1,202 @@
+//! A contender: a process that answers requests (`cuesta_bench::contender`), under the preloaded library that counts what it
+//! asks of devices and makes these as slow as their models. Without models it need not be there; nothing is counted then.
+//!
+//! Library and peers are looked for beside this program, or where `CUESTA_PRELOAD` and `CUESTA_PEERS` say.
+
+use crate::failure::{Failure, Result};
+use cuesta_bench::contender::{Answer, Ran, Request};
+use cuesta_model::{Report, environment};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Peers that there are.
+const PEERS: [&str; 3] = ["rocksdb", "fjall", "redb"];
+/// Cuesta's own name among contenders.
+pub(crate) const CUESTA: &str = "cuesta";
+/// Names of the files beside this program.
+const LIBRARY: &str = "libcuesta_preload.so";
+const PEERS_PROGRAM: &str = "cuesta-peers";
+/// How they are built, from the project's directory.
+const BUILD_LIBRARY: &str = "cargo build --release -p cuesta-preload";
+const BUILD_PEERS: &str = "cargo build --release --manifest-path peers/Cargo.toml --target-dir target";
+
+/// Refuses a name that is no peer's; what follows a colon is for the peer to know.
+pub(crate) fn check_peer(name: &str) -> Result<()> {
+    let peer = name.split(':').next().unwrap_or(name);
+    match PEERS.contains(&peer) {
+        true => Ok(()),
+        false => Err(Failure::Input(format!("there is no peer {peer:?}; there are {}", PEERS.join(", ")))),
+    }
+}
+
+/// Whether it spreads its data over tiers by itself.
+pub(crate) fn knows_tiers(name: &str) -> bool {
+    matches!(name.split(':').next(), Some("rocksdb" | CUESTA))
+}
+
+/// The devices under a contender.
+#[derive(Clone, Debug)]
+pub(crate) struct Devices {
+    /// As `--model` has them; empty for the real ones.
+    pub(crate) models: String,
+    /// Page cache that buffered files are modelled to have, in bytes.
+    pub(crate) page_cache_bytes: u64,
+    /// Of latencies.
+    pub(crate) seed: u64,
+}
+
+/// A running contender.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// Where the library reports, if there is one.
+    report: Option<PathBuf>,
+}
+
+/// A file that a variable names or that is beside this program; or why it is not there, and what to do about it.
+fn find(variable: &str, file: &str, build: &str) -> Result<PathBuf> {
+    let here = std::env::current_exe().map_err(Failure::io("find this program"))?;
+    let path = std::env::var_os(variable).map_or_else(|| here.with_file_name(file), PathBuf::from);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(Failure::Input(format!(
+            "{} is not there; build it by `{build}` in the project's directory, or say in {variable} where it is",
+            path.display()
+        ))),
+    }
+}
+
+/// The library that counts, and is needed for models; without them it may be missing.
+fn library(devices: &Devices) -> Result<Option<PathBuf>> {
+    match find("CUESTA_PRELOAD", LIBRARY, BUILD_LIBRARY) {
+        Ok(path) => Ok(Some(path)),
+        Err(_) if devices.models.is_empty() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The program that is a contender of this kind.
+fn program(kind: &str) -> Result<PathBuf> {
+    match kind {
+        CUESTA => std::env::current_exe().map_err(Failure::io("find this program")),
+        _ => find("CUESTA_PEERS", PEERS_PROGRAM, BUILD_PEERS),
+    }
+}
+
+/// Whether what a contender needs is there, before anybody has run for minutes.
+pub(crate) fn check(kind: &str, devices: &Devices) -> Result<()> {
+    program(kind)?;
+    library(devices).map(drop)
+}
+
+impl Process {
+    /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path.
+    pub(crate) fn start(name: &str, kind: &str, dir: &Path, devices: &Devices) -> Result<Self> {
+        let mut command = Command::new(program(kind)?);
+        match kind {
+            CUESTA => command.arg("contender"),
+            peer => command.arg(peer),
+        };
+        let report = library(devices)?.map(|library| {
+            let report = dir.join("report");
+            let (fast, capacity) = (dir.join("fast"), dir.join("capacity"));
+            command
+                .env("LD_PRELOAD", library)
+                .env(environment::MODELS, &devices.models)
+                .env(environment::PATHS, format!("fast={},capacity={}", fast.display(), capacity.display()))
+                .env(environment::PAGE_CACHE, devices.page_cache_bytes.to_string())
+                .env(environment::SEED, devices.seed.to_string())
+                .env(environment::COUNTS, dir.join("counts"))
+                .env(environment::REPORT, &report);
+            report
+        });
+        command
+            // Of the C library's allocator: arenas for each thread keep what was freed, and memory is what is compared.
+            .env("MALLOC_ARENA_MAX", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Failure::io(format!("start {name}")))?;
+        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Failure::Input(format!("{name} has no input or output")));
+        };
+        let (requests, answers) = (Some(requests), BufReader::new(answers));
+        Ok(Self { name: name.to_owned(), child, requests, answers, report })
+    }
+
+    /// What it answers; progress is told on the way.
+    fn ask(&mut self, request: &Request, progress: &dyn Fn(u64)) -> Result<Answer> {
+        let line = serde_json::to_string(request).map_err(|error| self.failed(&error.to_string()))?;
+        let sent = self.requests.as_mut().map_or(Ok(()), |requests| writeln!(requests, "{line}"));
+        if sent.is_err() {
+            return Err(self.ended());
+        }
+        loop {
+            let mut line = String::new();
+            if self.answers.read_line(&mut line).map_err(|error| self.failed(&error.to_string()))? == 0 {
+                return Err(self.ended());
+            }
+            match serde_json::from_str(&line) {
+                Ok(Answer::Progress(done)) => progress(done),
+                Ok(Answer::Failed(why)) => return Err(self.failed(&why)),
+                Ok(answer) => return Ok(answer),
+                Err(error) => return Err(self.failed(&format!("answered {line:?}: {error}"))),
+            }
+        }
+    }
+
+    /// Opens its store; its settings in words.
+    pub(crate) fn open(&mut self, request: &Request) -> Result<String> {
+        match self.ask(request, &|_| {})? {
+            Answer::Opened(settings) => Ok(settings),
+            other => Err(self.failed(&format!("answered {other:?}"))),
+        }
+    }
+
+    /// Runs a phase.
+    pub(crate) fn run(&mut self, request: &Request, progress: &dyn Fn(u64)) -> Result<Ran> {
+        match self.ask(request, progress)? {
+            Answer::Ran(ran) => Ok(*ran),
+            other => Err(self.failed(&format!("answered {other:?}"))),
+        }
+    }
+
+    /// Closes its store and lets it end; what its devices counted.
+    pub(crate) fn close(mut self) -> Result<Option<Report>> {
+        self.ask(&Request::Close, &|_| {})?;
+        drop(self.requests.take());
+        let status = self.child.wait().map_err(Failure::io(format!("wait for {}", self.name)))?;
+        if !status.success() {
+            return Err(self.failed(&status.to_string()));
+        }
+        let Some(path) = &self.report else { return Ok(None) };
+        let text = fs::read_to_string(path).map_err(|error| self.failed(&format!("no report: {error}")))?;
+        serde_json::from_str(&text).map(Some).map_err(|error| self.failed(&format!("its report: {error}")))
+    }
+
+    fn failed(&self, why: &str) -> Failure {
+        Failure::Input(format!("{} failed: {why}", self.name))
+    }
+
+    fn ended(&mut self) -> Failure {
+        drop(self.requests.take());
+        match self.child.wait() {
+            Ok(status) => self.failed(&format!("it ended ({status})")),
+            Err(error) => self.failed(&error.to_string()),
+        }
+    }
+}
+
+impl Drop for Process {
+    /// One that is still there is of no use any more.
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
+    }
+}

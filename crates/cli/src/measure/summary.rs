@@ -1,0 +1,179 @@
+//! What several turns say together: plain functions of what was measured.
+
+use super::run::{Contender, Record, Turn};
+use cuesta_bench::contender::Usage;
+use cuesta_bench::{KEY_BYTES, Measured, Operation, Values, Workload};
+use cuesta_model::Report;
+use serde::{Deserialize, Serialize};
+
+/// The middle of some numbers and of their halves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Quartiles {
+    pub(crate) lower: f64,
+    pub(crate) median: f64,
+    pub(crate) upper: f64,
+}
+
+impl Quartiles {
+    /// By interpolation between neighbours; `None` of no numbers, or where one is none.
+    pub(crate) fn of(numbers: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = numbers.into_iter().collect();
+        if sorted.is_empty() || sorted.iter().any(|number| !number.is_finite()) {
+            return None;
+        }
+        sorted.sort_unstable_by(f64::total_cmp);
+        let at = |part: f64| {
+            let place = part * (sorted.len() - 1) as f64;
+            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+            below + (above - below) * place.fract()
+        };
+        Some(Self { lower: at(0.25), median: at(0.5), upper: at(0.75) })
+    }
+}
+
+/// One turn in the numbers that are compared.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Numbers {
+    pub(crate) operations_per_second: f64,
+    /// Of the slowest kind of operation.
+    pub(crate) p99_us: f64,
+    /// Of processor, with the work in the background.
+    pub(crate) cpu_us: f64,
+    /// Calls of devices for each operation.
+    pub(crate) device_calls: Option<f64>,
+    /// By tier: bytes written for each byte of keys and values.
+    pub(crate) written: [Option<f64>; 2],
+    /// By tier: lookups of a device for each operation that reads.
+    pub(crate) reads: [Option<f64>; 2],
+}
+
+/// How often operations of this kind were made.
+fn count(measured: &Measured, operation: Operation) -> u64 {
+    measured.operations.iter().filter(|of| of.operation == operation).map(|of| of.count).sum()
+}
+
+impl Numbers {
+    pub(crate) fn of(turn: &Turn) -> Self {
+        let (measured, usage) = (&turn.ran.result.measured, &turn.ran.usage);
+        let operations = measured.operations.iter().map(|of| of.count).sum::<u64>() as f64;
+        let writes = [Operation::Update, Operation::Insert, Operation::ReadModifyWrite];
+        let written: u64 = writes.into_iter().map(|operation| count(measured, operation)).sum();
+        let reads: u64 =
+            [Operation::Read, Operation::ReadModifyWrite].into_iter().map(|of| count(measured, of)).sum();
+        let user_bytes = match turn.ran.result.config.values {
+            Values::Fixed(bytes) => written * (KEY_BYTES + bytes as u64),
+            Values::Pareto { .. } => 0,
+        };
+        let tier = |i: usize| usage.counts.map(|counts| counts.tiers[i]).filter(|_| turn.tiers[i]);
+        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        Self {
+            operations_per_second: measured.operations_per_second,
+            p99_us: measured.operations.iter().map(|of| of.latency.p99_us).fold(0.0, f64::max),
+            cpu_us: usage.cpu_seconds * 1e6 / operations,
+            device_calls: calls(usage).map(|calls| calls as f64 / operations),
+            written: [0, 1].map(|i| tier(i).and_then(|tier| share(tier.written_bytes, user_bytes))),
+            reads: [0, 1].map(|i| tier(i).and_then(|tier| share(tier.point_reads, reads))),
+        }
+    }
+}
+
+/// Waiting may take so much of what the machine's processors can do in a turn.
+const BURNT_MAX: f64 = 0.05;
+
+/// What waiting for modelled devices took of the processors in a contender's turns, all together.
+pub(crate) fn burnt(record: &Record, contender: &str) -> Option<f64> {
+    let turns = || record.turns.iter().filter(|turn| turn.contender == contender);
+    let nanos = turns().map(|turn| Some(turn.ran.usage.counts?.burnt_nanos)).sum::<Option<u64>>()?;
+    let seconds: f64 =
+        turns().map(|turn| turn.ran.result.measured.seconds + turn.ran.usage.settle_seconds).sum();
+    Some(nanos as f64 / 1e9 / (seconds * f64::from(record.processors)))
+}
+
+/// Why a contender's figures say nothing, if they do not.
+pub(crate) fn invalid(record: &Record, contender: &Contender) -> Option<String> {
+    let passed_by = contender.devices.as_ref().and_then(Report::invalid);
+    let burnt = burnt(record, &contender.name).filter(|burnt| *burnt > BURNT_MAX);
+    passed_by.or_else(|| burnt.map(|burnt| format!("waiting took {:.1} % of the processors", 100.0 * burnt)))
+}
+
+fn calls(usage: &Usage) -> Option<u64> {
+    let tiers = usage.counts?.tiers;
+    Some(tiers.iter().map(|tier| tier.reads + tier.writes + tier.flushes).sum())
+}
+
+/// One workload: the first contender beside another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Ratio {
+    pub(crate) workload: Workload,
+    pub(crate) peer: String,
+    /// Operations per second, ours over the peer's, turn by turn.
+    pub(crate) throughput: Quartiles,
+    /// The slowest kind's p99, ours over the peer's.
+    pub(crate) p99: Quartiles,
+    /// Processor for each operation, ours over the peer's.
+    pub(crate) cpu: Option<Quartiles>,
+    /// Bytes written to the capacity tier for each byte of ours and of the peer's; of all turns together.
+    pub(crate) capacity_written: Option<[f64; 2]>,
+}
+
+/// Workloads in the order in which they were run.
+pub(crate) fn workloads(record: &Record) -> Vec<Workload> {
+    let mut workloads = Vec::new();
+    for turn in &record.turns {
+        if !workloads.contains(&turn.workload) {
+            workloads.push(turn.workload);
+        }
+    }
+    workloads
+}
+
+/// The turns of a contender at a workload.
+pub(crate) fn turns<'a>(
+    record: &'a Record,
+    workload: Workload,
+    contender: &str,
+) -> impl Iterator<Item = &'a Turn> {
+    record.turns.iter().filter(move |turn| turn.workload == workload && turn.contender == contender)
+}
+
+/// The first contender beside each of the others, at each workload.
+pub(crate) fn ratios(record: &Record) -> Vec<Ratio> {
+    let Some((ours, peers)) = record.contenders.split_first() else { return Vec::new() };
+    let ratio = |workload: Workload, peer: &str| {
+        let numbers =
+            |name: &str| -> Vec<Numbers> { turns(record, workload, name).map(Numbers::of).collect() };
+        let (a, b) = (numbers(&ours.name), numbers(peer));
+        let of =
+            |number: fn(&Numbers) -> f64| Quartiles::of(a.iter().zip(&b).map(|(a, b)| number(a) / number(b)));
+        let mean = |all: &[Numbers]| {
+            let written = all.iter().map(|numbers| numbers.written[1]).sum::<Option<f64>>()?;
+            Some(written / all.len() as f64)
+        };
+        Some(Ratio {
+            workload,
+            peer: peer.to_owned(),
+            throughput: of(|numbers| numbers.operations_per_second)?,
+            p99: of(|numbers| numbers.p99_us)?,
+            cpu: of(|numbers| numbers.cpu_us),
+            capacity_written: mean(&a).zip(mean(&b)).map(|(a, b)| [a, b]),
+        })
+    };
+    let mut all = Vec::new();
+    for workload in workloads(record) {
+        all.extend(peers.iter().filter_map(|peer| ratio(workload, &peer.name)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_are_interpolated() {
+        let of = |numbers: &[f64]| Quartiles::of(numbers.iter().copied());
+        assert_eq!(of(&[5.0, 1.0, 3.0, 2.0, 4.0]), Some(Quartiles { lower: 2.0, median: 3.0, upper: 4.0 }));
+        assert_eq!(of(&[1.0, 2.0]), Some(Quartiles { lower: 1.25, median: 1.5, upper: 1.75 }));
+        assert_eq!((of(&[]), of(&[1.0, f64::NAN])), (None, None));
+    }
+}

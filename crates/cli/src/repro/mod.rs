@@ -1,0 +1,147 @@
+//! Experiments of the papers, run again: what a paper measured is a [`Run`] of contenders here, and what it says of it are
+//! [`Claim`]s on the run's record. Runs are kept in files, so that what was measured once need not be again.
+
+pub(crate) mod prismdb;
+
+use crate::measure::run::{Contender, Plan, Record};
+use serde::Serialize;
+
+/// What a claim asks of the number that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    AtLeast(f64),
+    Between(f64, f64),
+}
+
+impl Target {
+    fn is_met(self, measured: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => measured >= least,
+            Self::Between(least, most) => (least..=most).contains(&measured),
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, "at least {least:.2}"),
+            Self::Between(least, most) => write!(f, "{least:.2} to {most:.2}"),
+        }
+    }
+}
+
+/// A statement of a paper, and what was measured here.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Claim {
+    pub(crate) id: &'static str,
+    pub(crate) experiment: &'static str,
+    pub(crate) claim: &'static str,
+    pub(crate) paper_value: f64,
+    pub(crate) target: Target,
+    /// The median; `None` if it could not be measured.
+    pub(crate) measured: Option<f64>,
+    /// The quartiles.
+    pub(crate) spread: Option<[f64; 2]>,
+    /// Why the run is invalid, if it is.
+    pub(crate) invalid: Option<String>,
+    /// The target is, by a valid run.
+    pub(crate) met: bool,
+    pub(crate) scale: f64,
+    pub(crate) durability: String,
+    pub(crate) command: String,
+}
+
+/// What an experiment is run with.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) scale: f64,
+    pub(crate) seed: u64,
+    pub(crate) dir: std::path::PathBuf,
+}
+
+/// Contenders at work; several experiments may be about one run.
+pub(crate) struct Run {
+    pub(crate) name: &'static str,
+    pub(crate) plan: fn(&Setting) -> Plan,
+}
+
+/// A figure or table.
+pub(crate) struct Experiment {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) run: &'static Run,
+    pub(crate) claims: fn(&Record) -> Vec<Statement>,
+}
+
+/// A claim, and the numbers it is judged by, one for each turn.
+pub(crate) struct Statement {
+    pub(crate) id: &'static str,
+    pub(crate) claim: &'static str,
+    pub(crate) paper_value: f64,
+    pub(crate) target: Target,
+    pub(crate) measured: Vec<f64>,
+}
+
+/// A paper.
+pub(crate) struct Paper {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) experiments: &'static [Experiment],
+}
+
+/// All that can be run again.
+pub(crate) const PAPERS: &[Paper] = &[prismdb::PAPER];
+
+impl Experiment {
+    /// What a record says of its claims.
+    pub(crate) fn judge(&self, record: &Record, setting: &Setting, command: &str) -> Vec<Claim> {
+        let why = |contender: &Contender| {
+            contender.invalid.as_ref().map(|why| format!("{}: {why}", contender.name))
+        };
+        let invalid = record.contenders.iter().find_map(why);
+        let judge = |statement: Statement| {
+            let quartiles = crate::measure::summary::Quartiles::of(statement.measured);
+            Claim {
+                id: statement.id,
+                experiment: self.name,
+                claim: statement.claim,
+                paper_value: statement.paper_value,
+                target: statement.target,
+                measured: quartiles.map(|of| of.median),
+                spread: quartiles.map(|of| [of.lower, of.upper]),
+                invalid: invalid.clone(),
+                met: invalid.is_none() && quartiles.is_some_and(|of| statement.target.is_met(of.median)),
+                scale: setting.scale,
+                durability: record.durability.clone(),
+                command: command.to_owned(),
+            }
+        };
+        (self.claims)(record).into_iter().map(judge).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_their_ends() {
+        assert!(Target::AtLeast(1.0).is_met(1.0) && !Target::AtLeast(1.0).is_met(0.99));
+        let between = Target::Between(1.0, 2.0);
+        assert!(
+            between.is_met(1.0) && between.is_met(2.0) && !between.is_met(2.01) && !between.is_met(f64::NAN)
+        );
+    }
+
+    #[test]
+    fn experiments_have_names_of_their_own() {
+        for paper in PAPERS {
+            let mut names: Vec<&str> = paper.experiments.iter().map(|experiment| experiment.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), paper.experiments.len(), "{}", paper.name);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! PrismDB (Raina, Lu, Cidon, Freedman: "Efficient Compactions between Storage Tiers with PrismDB", ASPLOS 2023).
+//!
+//! Figure 2 and Table 2 are about RocksDB alone: on Optane (the paper's NVM), on QLC, and with 11 % of the store on Optane
+//! (`het`). The paper has 100 GB and 10 cores, YCSB-A of records of 1 KB with a Zipfian skew of 0.8, and memory for a tenth.
+//! Here it is a million records at scale 1 and as many cores as there are; devices are modelled, and RocksDB is set as it is
+//! for every comparison (`peers/src/rocksdb.rs`), past the page cache.
+//!
+//! The paper states no bounds for these figures: they describe what is there before PrismDB. What is asked is that they
+//! come out here within a factor of one and a half, so that what is measured beside them later stands on the same ground.
+
+use super::{Experiment, Paper, Run, Setting, Statement, Target};
+use crate::measure::process::Devices;
+use crate::measure::run::{Entry, Plan, Record, Spread, Turn};
+use crate::measure::summary::{Numbers, turns};
+use cuesta_bench::{Config, Length, Values, Workload};
+
+pub(super) const PAPER: Paper = Paper {
+    name: "prismdb",
+    title: "Efficient Compactions between Storage Tiers with PrismDB (ASPLOS 2023)",
+    experiments: &[
+        Experiment {
+            name: "fig2",
+            about: "where a tiered RocksDB merges, and which levels its reads reach",
+            run: &ROCKSDB,
+            claims: figure_2,
+        },
+        Experiment {
+            name: "table2",
+            about: "RocksDB on Optane, on QLC, and on both",
+            run: &ROCKSDB,
+            claims: table_2,
+        },
+    ],
+};
+
+const ROCKSDB: Run = Run { name: "prismdb-rocksdb", plan };
+
+const RECORDS: f64 = 1e6;
+const VALUE_BYTES: usize = 1000;
+const RECORD_BYTES: u64 = 1023;
+const THETA: f64 = 0.8;
+const THREADS: u64 = 8;
+const FAST_PERCENT: u64 = 11;
+/// Measured numbers of a peer may be off the paper's by this factor.
+const FACTOR: f64 = 1.5;
+const NVM: &str = "rocksdb on NVM";
+const QLC: &str = "rocksdb on QLC";
+const HET: &str = "rocksdb het";
+/// Of our RocksDB, the levels that lie on the capacity tier.
+const FIRST_LEVEL_BELOW: u32 = 3;
+
+fn plan(setting: &Setting) -> Plan {
+    let records = (RECORDS * setting.scale) as u64;
+    let data_bytes = records * RECORD_BYTES;
+    let entry = |name: &str, spread| Entry { name: name.to_owned(), kind: "rocksdb".to_owned(), spread };
+    Plan {
+        entries: vec![
+            entry(HET, Spread::Tiered),
+            entry(NVM, Spread::Only("fast")),
+            entry(QLC, Spread::Only("capacity")),
+        ],
+        workloads: vec![Workload::A],
+        load: Config {
+            workload: Workload::Load,
+            records,
+            length: Length::Operations(records),
+            threads: THREADS,
+            ordered_keys: false,
+            values: Values::Fixed(VALUE_BYTES),
+            distribution: None,
+            theta: THETA,
+            seed: setting.seed,
+            phase: 0,
+        },
+        rounds: 3,
+        seconds: 20.0,
+        warm_up: 10.0,
+        dir: setting.dir.clone(),
+        fast_bytes: data_bytes * FAST_PERCENT / 100,
+        capacity_bytes: data_bytes * 8,
+        memory_bytes: data_bytes / 10,
+        data_bytes,
+        durability: "os".to_owned(),
+        profile: "leveled".to_owned(),
+        devices: Devices {
+            models: "fast=optane,capacity=qlc".to_owned(),
+            page_cache_bytes: data_bytes / 20,
+            seed: setting.seed,
+        },
+    }
+}
+
+fn of<T>(record: &Record, contender: &str, number: impl Fn(&Turn) -> Option<T>) -> Vec<T> {
+    turns(record, Workload::A, contender).filter_map(number).collect()
+}
+
+/// The levels' counts of one kind of counter: on the fast tier, and below it.
+fn by_tier(turn: &Turn, kind: &str) -> [u64; 2] {
+    let mut sums = [0, 0];
+    for (name, count) in &turn.ran.usage.counters {
+        let level = name.strip_prefix(kind).and_then(|rest| rest.strip_prefix("level "));
+        if let Some(level) = level.and_then(|level| level.parse::<u32>().ok()) {
+            sums[usize::from(level >= FIRST_LEVEL_BELOW)] += count;
+        }
+    }
+    sums
+}
+
+fn figure_2(record: &Record) -> Vec<Statement> {
+    let merged = |turn: &Turn| {
+        let [fast, capacity] = by_tier(turn, "merge_ms:");
+        (fast + capacity > 0).then(|| fast as f64 / (fast + capacity) as f64)
+    };
+    let from_flash = |turn: &Turn| Numbers::of(turn).reads[1];
+    vec![
+        Statement {
+            id: "prismdb/fig2a/compaction-in-nvm",
+            claim: "more than 80 % of a tiered RocksDB's compaction time goes into levels on NVM",
+            paper_value: 0.8,
+            target: Target::AtLeast(0.8),
+            measured: of(record, HET, merged),
+        },
+        Statement {
+            id: "prismdb/fig2b/reads-from-flash",
+            claim: "42 % of a tiered RocksDB's reads are served from flash",
+            paper_value: 0.42,
+            target: Target::Between(0.42 / FACTOR, 0.42 * FACTOR),
+            measured: of(record, HET, from_flash),
+        },
+    ]
+}
+
+fn table_2(record: &Record) -> Vec<Statement> {
+    let rates = |name: &str| of(record, name, |turn| Some(Numbers::of(turn).operations_per_second));
+    let ratio = |a: &str, b: &str| rates(a).iter().zip(rates(b)).map(|(a, b)| a / b).collect::<Vec<f64>>();
+    let (nvm_qlc, het_nvm, het_qlc) = (121.0 / 54.0, 93.0 / 121.0, 93.0 / 54.0);
+    let around = |value: f64| Target::Between(value / FACTOR, value * FACTOR);
+    vec![
+        Statement {
+            id: "prismdb/table2/nvm-over-qlc",
+            claim: "RocksDB on NVM does 2.2 times the operations of RocksDB on QLC",
+            paper_value: nvm_qlc,
+            target: around(nvm_qlc),
+            measured: ratio(NVM, QLC),
+        },
+        Statement {
+            id: "prismdb/table2/het-over-nvm",
+            claim: "a tiered RocksDB does 23 % fewer operations than one on NVM",
+            paper_value: het_nvm,
+            target: around(het_nvm),
+            measured: ratio(HET, NVM),
+        },
+        Statement {
+            id: "prismdb/table2/het-over-qlc",
+            claim: "a tiered RocksDB does 1.7 times the operations of one on QLC",
+            paper_value: het_qlc,
+            target: around(het_qlc),
+            measured: ratio(HET, QLC),
+        },
+    ]
+}
