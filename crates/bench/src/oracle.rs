@@ -33,7 +33,9 @@ pub fn frequencies(distribution: Distribution, theta: f64, records: u64) -> Vec<
 /// The least share of reads that a static placement with room for `above` records sends below.
 pub fn least_share_below(frequencies: &[f64], above: u64) -> f64 {
     let above = (above as usize).min(frequencies.len());
-    frequencies[above..].iter().sum::<f64>().clamp(0.0, 1.0)
+    let below: f64 = frequencies[above..].iter().sum();
+    // The sum of nothing is minus zero.
+    (below + 0.0).clamp(0.0, 1.0)
 }
 
 /// Reads per second that so many clients cannot exceed, if each waits for its reads and those below take `seconds`.
@@ -78,7 +80,7 @@ mod tests {
             }
         }
         let uniform = frequencies(Distribution::Uniform, 0.99, 100);
-        assert_eq!(least_share_below(&uniform, 1000), 0.0);
+        assert_eq!(least_share_below(&uniform, 1000).to_bits(), 0, "not minus zero");
         assert!((least_share_below(&uniform, 30) - 0.7).abs() < 1e-9);
         assert!((ceiling(8, 0.1, 400e-6) - 200_000.0).abs() < 1.0);
     }
