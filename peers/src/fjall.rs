@@ -5,7 +5,7 @@
 //! and no compression, as everywhere. `os` is its default: a write is handed to the system before it returns; `sync` asks for
 //! a sync of the journal after each write.
 
-use crate::only_tier;
+use crate::{no_variant, only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -20,14 +20,8 @@ struct Fjall {
 
 /// Opens it, or opens it again.
 pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, String> {
-    if !variant.is_empty() {
-        return Err("it has no variants".to_owned());
-    }
-    let sync = match setup.durability.as_str() {
-        "os" => false,
-        "sync" => true,
-        other => return Err(format!("it has no durability {other:?}; use os or sync")),
-    };
+    no_variant(variant)?;
+    let sync = syncs(setup)?;
     let tier = only_tier(setup)?;
     let builder =
         Database::builder(tier.path.join("store")).cache_size(setup.memory_bytes / 4).worker_threads(2);

@@ -59,3 +59,17 @@ fn only_tier(setup: &Setup) -> Result<&cuesta_bench::contender::TierSetup, Strin
         tiers => Err(format!("it keeps its data in one directory, and was given {}", tiers.len())),
     }
 }
+
+/// Whether each write is durable when it returns: of the durabilities that all stores have.
+fn syncs(setup: &Setup) -> Result<bool, String> {
+    match setup.durability.as_str() {
+        "os" => Ok(false),
+        "sync" => Ok(true),
+        other => Err(format!("it has no durability {other:?}; use os or sync")),
+    }
+}
+
+/// For a peer that is only measured one way.
+fn no_variant(variant: &str) -> Result<(), String> {
+    if variant.is_empty() { Ok(()) } else { Err(format!("it has no variant {variant:?}, nor any other")) }
+}

@@ -4,7 +4,7 @@
 //! as it must be where each is acknowledged by itself. For `os` a commit asks for no durability, and one in a thousand for all of
 //! it: without these, redb cannot use freed pages again. For `sync` every commit is durable.
 
-use crate::only_tier;
+use crate::{no_variant, only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
 use std::fmt::Display;
@@ -23,14 +23,8 @@ struct Redb {
 
 /// Opens it, or opens it again.
 pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, String> {
-    if !variant.is_empty() {
-        return Err("it has no variants".to_owned());
-    }
-    let sync = match setup.durability.as_str() {
-        "os" => false,
-        "sync" => true,
-        other => return Err(format!("it has no durability {other:?}; use os or sync")),
-    };
+    no_variant(variant)?;
+    let sync = syncs(setup)?;
     let tier = only_tier(setup)?;
     fs::create_dir_all(&tier.path).map_err(text)?;
     let mut builder = Database::builder();

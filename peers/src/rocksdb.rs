@@ -18,6 +18,7 @@
 //! `m4`, `m8`, `m10` (the factor between levels). [`best`] says which is taken when none is named; `docs/benchmarks.md` has the
 //! sweep that it comes from.
 
+use crate::syncs;
 use cuesta_bench::Workload;
 use cuesta_bench::contender::{Contender, Setup};
 use rocksdb::statistics::Ticker;
@@ -89,11 +90,7 @@ pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, S
     let variant = if variant.is_empty() { best(setup.workload) } else { variant };
     let settings = format!("rocksdb:{variant}");
     let Variant { hyper_clock, row_cache, factor } = Variant::parse(variant)?;
-    let sync = match setup.durability.as_str() {
-        "os" => false,
-        "sync" => true,
-        other => return Err(format!("it has no durability {other:?}; use os or sync")),
-    };
+    let sync = syncs(setup)?;
 
     // On one tier its levels are as large as they would be on two.
     let fast_bytes = if capacity.is_some() { fast.bytes } else { setup.data_bytes / 5 };

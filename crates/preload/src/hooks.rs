@@ -28,52 +28,52 @@ fn quietly(body: impl FnOnce()) {
     set_errno(number);
 }
 
-/// Where a file's next byte is read or written.
-fn position(descriptor: c_int) -> u64 {
+/// Where in a file the `bytes` lie that a call has just read or written: at `offset`, or, below zero, before the file's own
+/// position. It matters for the page cache alone, so direct files are not asked.
+fn place(descriptor: c_int, file: File, offset: off_t, bytes: u64) -> u64 {
+    if let Ok(offset) = u64::try_from(offset) {
+        return offset;
+    }
+    if file.is_direct() {
+        return 0;
+    }
     // SAFETY: asks for a position, and changes none.
-    u64::try_from(unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) }).unwrap_or(0)
+    let position = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
+    u64::try_from(position).unwrap_or(0).saturating_sub(bytes)
+}
+
+/// A call that moves bytes: `saw` is told of any file's, `costs` of a tier's, and where they lie.
+fn moves(
+    descriptor: c_int,
+    offset: off_t,
+    call: impl FnOnce() -> ssize_t,
+    saw: fn(&Tiers, u64),
+    costs: impl FnOnce(&Tiers, File, Duration, u64, u64),
+) -> ssize_t {
+    let Some(tiers) = Tiers::get() else { return call() };
+    let began = began(descriptor);
+    let result = call();
+    if let Ok(bytes @ 1..) = u64::try_from(result) {
+        quietly(|| {
+            saw(tiers, bytes);
+            if let Some((tiers, file, began)) = began {
+                costs(tiers, file, began, place(descriptor, file, offset, bytes), bytes);
+            }
+        });
+    }
+    result
 }
 
 /// A read; `offset` below zero is the file's own position.
 fn reads(descriptor: c_int, offset: off_t, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    let Some(tiers) = Tiers::get() else { return call() };
-    let began = began(descriptor);
-    let result = call();
-    if let Ok(bytes @ 1..) = u64::try_from(result) {
-        quietly(|| {
-            tiers.saw_read(bytes);
-            if let Some((tiers, file, began)) = began {
-                let known = u64::try_from(offset).ok();
-                let offset = known.unwrap_or_else(|| match file.is_direct() {
-                    true => 0,
-                    false => position(descriptor).saturating_sub(bytes),
-                });
-                tiers.read(file, began, offset, bytes);
-            }
-        });
-    }
-    result
+    moves(descriptor, offset, call, Tiers::saw_read, Tiers::read)
 }
 
 /// As [`reads`].
 fn writes(descriptor: c_int, offset: off_t, synced: bool, call: impl FnOnce() -> ssize_t) -> ssize_t {
-    let Some(tiers) = Tiers::get() else { return call() };
-    let began = began(descriptor);
-    let result = call();
-    if let Ok(bytes @ 1..) = u64::try_from(result) {
-        quietly(|| {
-            tiers.saw_written(bytes);
-            if let Some((tiers, file, began)) = began {
-                let known = u64::try_from(offset).ok();
-                let offset = known.unwrap_or_else(|| match file.is_direct() {
-                    true => 0,
-                    false => position(descriptor).saturating_sub(bytes),
-                });
-                tiers.written(file, began, offset, bytes, synced);
-            }
-        });
-    }
-    result
+    moves(descriptor, offset, call, Tiers::saw_written, |tiers, file, began, place, bytes| {
+        tiers.written(file, began, place, bytes, synced);
+    })
 }
 
 fn opens(descriptor: c_int, flags: c_int) -> c_int {
