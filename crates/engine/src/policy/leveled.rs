@@ -10,15 +10,19 @@
 //! level each of its bytes drags along, and what is written to the slow tier is what wears it out. Of its tables the
 //! densest go first, so small tables make for twice the density (about half the dragging) of an even choice.
 //!
-//! The level that is furthest over its target goes first; of its tables the one that drags the fewest bytes of the
-//! next level along. A table that drags nothing is moved. Plans never overlap ones that run. One that the tiers have no
+//! The level that is furthest over its target goes first; of its tables those that drag the fewest bytes of the next level
+//! along for each of their own: neighbours together, since at both ends of a merge a table of the next level reaches beyond
+//! it, and that is half of what one table alone drags where levels differ little in size. A table that drags nothing is moved. Plans never overlap ones that run. One that the tiers have no
 //! room for gives way to a smaller one; and while writers are refused for want of room, levels are merged down whether
 //! they are due or not.
 
-use super::{LevelView, Plan, TableView, View, placement};
+use super::{LevelView, Plan, RunView, TableView, View, placement};
 
 /// Share of its target at which a level is due.
 const SCORE_DUE: f64 = 1.0;
+/// Neighbours are merged together as long as so many tables are read in all: the longer a merge, the longer others wait
+/// for it, and the more room it takes.
+const TOGETHER_MAX: usize = 24;
 
 /// The level that level 0 merges into.
 pub(crate) fn base_level(view: &View) -> usize {
@@ -61,7 +65,8 @@ pub(super) fn fits_above(view: &View) -> bool {
     all + view.base_bytes <= placement::room_above(view)
 }
 
-/// Bytes that placement keeps room for by level: what each should have at most; of level 0 a merge's worth. Where everything fits above, and for the last level, it is what is there.
+/// Bytes that placement keeps room for by level: what each should have at most; of level 0 a merge's worth. Where
+/// everything fits above, and for the last level, it is what is there.
 pub(super) fn shares(view: &View) -> Vec<u64> {
     if fits_above(view) {
         return view.levels.iter().map(LevelView::bytes).collect();
@@ -174,19 +179,55 @@ fn output_of(view: &View, level: usize) -> usize {
     (level + 1..wanted).find(|between| view.levels[*between].bytes() > 0).unwrap_or(wanted)
 }
 
-/// The tables of `level`, those that drag the least along first.
+/// The tables of `level`, those that drag the least along first: neighbours together where that drags less, since the
+/// tables of the next level at both ends of what is merged reach beyond it.
 fn plan_level(view: &View, level: usize) -> impl Iterator<Item = Plan> {
     let output = output_of(view, level);
-    let cost = |table: &TableView| {
-        let dragged: u64 =
-            view.levels[output].overlapping(&table.smallest, &table.largest).map(|table| table.bytes).sum();
+    let mut candidates: Vec<(f64, &[TableView])> = Vec::new();
+    for run in &view.levels[level].runs {
+        candidates.extend((0..run.tables.len()).flat_map(|from| together_from(view, run, from, output)));
+    }
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1[0].number.cmp(&b.1[0].number)));
+    candidates
+        .into_iter()
+        .filter_map(move |(_, tables)| merge(view, level, &tables.iter().collect::<Vec<_>>(), output))
+}
+
+/// The table at `from`, and as many behind it as make what each byte drags along least, each with that cost.
+fn together_from<'a>(
+    view: &View,
+    run: &'a RunView,
+    from: usize,
+    output: usize,
+) -> impl Iterator<Item = (f64, &'a [TableView])> {
+    let below = &view.levels[output].runs;
+    // What earlier tables drag along already is not counted again.
+    let mut counted = vec![0; below.len()];
+    let (mut bytes, mut live, mut dragged, mut tables) = (0, 0, 0, 0);
+    let (mut alone, mut best): (_, Option<(f64, &[TableView])>) = (None, None);
+    for (at, table) in run.tables.iter().enumerate().skip(from) {
+        bytes += table.bytes;
         // Tombstones are cheap to merge and free room below.
-        let live = table.bytes - table.bytes * table.tombstones.min(table.entries) / table.entries.max(1) / 2;
-        (dragged as f64 + live as f64) / table.bytes.max(1) as f64
-    };
-    let mut candidates: Vec<&TableView> = view.levels[level].tables().filter(|table| !table.busy).collect();
-    candidates.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.number.cmp(&b.number)));
-    candidates.into_iter().filter_map(move |table| merge(view, level, &[table], output))
+        live += table.bytes - table.bytes * table.tombstones.min(table.entries) / table.entries.max(1) / 2;
+        tables += 1;
+        for (run, counted) in below.iter().zip(&mut counted) {
+            let range = run.overlapping(&table.smallest, &table.largest);
+            let new = &run.tables[range.start.max(*counted)..range.end.max(*counted)];
+            dragged += new.iter().map(|table| table.bytes).sum::<u64>();
+            tables += new.len();
+            *counted = range.end.max(*counted);
+        }
+        if table.busy || (best.is_some() && tables > TOGETHER_MAX) {
+            break;
+        }
+        let cost = (dragged + live) as f64 / bytes.max(1) as f64;
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, &run.tables[from..=at]));
+        }
+        alone = alone.or(best);
+    }
+    // The one alone as well, in case there is no room for more.
+    best.into_iter().chain(alone.filter(|_| best != alone))
 }
 
 /// Merges `inputs` of `level` and what they overlap in `output`; `None` when that would meet a running plan.

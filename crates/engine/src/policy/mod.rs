@@ -8,6 +8,7 @@ use crate::options::Options;
 use crate::version::{LEVELS_MAX, Version};
 pub(crate) use placement::TierView;
 use std::fmt;
+use std::ops::Range;
 
 /// Heat is reads per so many bytes.
 const HEAT_BYTES: u64 = 1 << 20;
@@ -110,9 +111,12 @@ impl Plan {
     }
 }
 
-impl TableView {
-    pub(crate) fn overlaps(&self, smallest: &[u8], largest: &[u8]) -> bool {
-        self.smallest.as_slice() <= largest && smallest <= self.largest.as_slice()
+impl RunView {
+    /// Where the tables are that hold keys from `smallest` to `largest`.
+    pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> Range<usize> {
+        let begin = self.tables.partition_point(|table| table.largest.as_slice() < smallest);
+        let count = self.tables[begin..].partition_point(|table| table.smallest.as_slice() <= largest);
+        begin..begin + count
     }
 }
 
@@ -125,8 +129,9 @@ impl LevelView {
         self.tables().map(|table| table.bytes).sum()
     }
 
+    /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of tables, besides them.
     pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> impl Iterator<Item = &TableView> {
-        self.tables().filter(move |table| table.overlaps(smallest, largest))
+        self.runs.iter().flat_map(move |run| &run.tables[run.overlapping(smallest, largest)])
     }
 }
 

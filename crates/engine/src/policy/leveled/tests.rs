@@ -165,6 +165,38 @@ fn the_table_that_drags_least_goes_first() {
 }
 
 #[test]
+fn neighbours_go_together_where_that_drags_less() {
+    check(
+        "L6: 1[a..c,120] 2[d..f,120] 3[x..z,120]
+           L7: 4[a..f,300] 5[w..z,200]",
+        expect![[r#"
+            targets [0, 0, 0, 0, 0, 0, 100, 500], base L6, debt 260
+            merge L6: #1 #2 L7: #4 into L7 [a..f], tombstones go
+        "#]],
+    );
+    // Not those behind one that is on its way.
+    check(
+        "L6: 1[a..c,120] 2[d..f,120]! 3[x..z,120] 4[zz..zzz,120]
+           L7: 4[a..f,300] 5[w..zzz,200]",
+        expect![[r#"
+            targets [0, 0, 0, 0, 0, 0, 100, 500], base L6, debt 380
+            merge L6: #3 #4 L7: #5 into L7 [w..zzz], tombstones go
+        "#]],
+    );
+}
+
+#[test]
+fn so_many_tables_are_merged_together_and_no_more() {
+    // Each table above drags seven along, and shares the last with the next.
+    let above: String = (0..20).map(|i| format!(" {i}[{:03}0..{:03}9,10]", i * 6 + 1, i * 6 + 6)).collect();
+    let below: String = (0..125).map(|i| format!(" {}[{i:03}5..{:03}4,10]", 100 + i, i + 1)).collect();
+    let view = view(&format!("base 50\nL6:{above}\nL7:{below}"));
+    let Some(Plan::Merge { inputs, .. }) = plan(&view) else { panic!("a merge is due") };
+    let counts: Vec<usize> = inputs.iter().map(|(_, numbers)| numbers.len()).collect();
+    assert_eq!(counts, [3, 19]);
+}
+
+#[test]
 fn tombstones_tip_the_scale() {
     check(
         "L6: 1[a..c,120] 2[d..f,120] 3[g..i,120]~100
