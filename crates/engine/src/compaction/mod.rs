@@ -5,13 +5,15 @@
 //! fails, it removes what it made and the plan can be tried again from the start.
 //!
 //! Memory is a table writer's buffers and the inputs' read-ahead; each entry is copied once, into the block being
-//! built.
+//! built. A block that is large for its one entry is charged, with what packing it takes: the cache makes room.
 
 pub(crate) mod retain;
 
+use crate::cache::{Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{Cursor, Target, Trailer};
+use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
 use crate::table::{TableWriter, WriterOptions};
 use crate::tier::{Lease, Tiers};
@@ -24,6 +26,8 @@ use std::collections::BTreeSet;
 pub(crate) struct OutputOptions<'a> {
     pub(crate) store: StoreId,
     pub(crate) tiers: &'a Tiers,
+    /// Gives way to large blocks.
+    pub(crate) cache: &'a Cache,
     pub(crate) cause: Cause,
     /// Says where the next table's data of at most so many bytes goes.
     pub(crate) place: &'a dyn Fn(u64) -> Placed<'a>,
@@ -76,8 +80,14 @@ pub(crate) fn write_tables(
     retain: &mut Retain,
     options: &OutputOptions<'_>,
 ) -> Result<Vec<TableMeta>> {
-    let mut outputs =
-        Outputs { options, made: Vec::new(), done: Vec::new(), writer: None, settled: Vec::new() };
+    let mut outputs = Outputs {
+        options,
+        made: Vec::new(),
+        done: Vec::new(),
+        writer: None,
+        large: None,
+        settled: Vec::new(),
+    };
     let written = outputs.write(input, retain);
     if written.is_err() {
         outputs.discard();
@@ -136,6 +146,8 @@ struct Outputs<'a, 'b> {
     made: Vec<(u64, u32)>,
     done: Vec<TableMeta>,
     writer: Option<(TableWriter, Placed<'b>)>,
+    /// For the largest block that the writer has built, if it is large.
+    large: Option<Charge>,
     /// Bytes that stay counted on a tier for tables that are done.
     settled: Vec<(u32, u64)>,
 }
@@ -163,6 +175,12 @@ impl<'b> Outputs<'_, 'b> {
                         self.writer.insert(begun)
                     }
                 };
+                let held = self.large.as_ref().map_or(0, Charge::bytes);
+                if bytes >= LARGE_BYTES as u64 && 2 * bytes > held {
+                    let cache = self.options.cache;
+                    self.large = Some(cache.memory().charge(Holder::Reads, 2 * bytes));
+                    cache.fit();
+                }
                 writer.0.add(entry)?;
             }
             seen += 1;
@@ -205,6 +223,7 @@ impl<'b> Outputs<'_, 'b> {
         let Some((writer, placed)) = self.writer.take() else { return Ok(()) };
         let number = writer.number();
         let properties = writer.finish()?;
+        self.large = None;
         if let Some(lease) = placed.lease {
             lease.settle(properties.data_file_bytes);
             self.settled.push((placed.tier, properties.data_file_bytes));
@@ -228,7 +247,7 @@ impl<'b> Outputs<'_, 'b> {
 
     /// Removes every file that was made. What cannot be removed is an orphan, and the next open removes it.
     fn discard(&mut self) {
-        self.writer = None;
+        (self.writer, self.large) = (None, None);
         for (number, tier) in &self.made {
             for (tier, kind) in [(*tier, FileKind::Data), (self.options.meta_tier, FileKind::Meta)] {
                 if let Ok(tier) = self.options.tiers.get(tier) {
@@ -241,5 +260,55 @@ impl<'b> Outputs<'_, 'b> {
                 tier.uncount(bytes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{KeyspaceId, Kind, Seq};
+    use crate::memtable::{MemCursor, MemTable};
+    use crate::table::Compression;
+    use crate::tier::Tier;
+    use cuesta_device::{Access, FileDirectory, Meter};
+    use std::cell::{Cell, RefCell};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_large_block_is_charged_while_it_is_being_written() {
+        const MIB: usize = 1 << 20;
+        let (mut writer, memtable) = MemTable::new(1);
+        for (i, bytes) in (1..).zip([100, MIB, 2 * MIB, 100]) {
+            let key = KeyspaceId::DEFAULT.key(&[i]);
+            writer.insert(&key, Trailer::new(Seq(i.into()), Kind::Put), &vec![i; bytes]);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(FileDirectory::open(dir.path()).unwrap());
+        let tier = Tier::new(0, directory, 1 << 30, (Compression::None, 10));
+        let tiers = Tiers { all: vec![tier], meter: Meter::new(1), table_access: Access::Buffered };
+        let cache = Cache::new(64 << 20, 1);
+        let (number, held) = (Cell::new(0), RefCell::new(Vec::new()));
+        let options = OutputOptions {
+            store: StoreId(7),
+            tiers: &tiers,
+            cache: &cache,
+            cause: Cause::Flush,
+            place: &|_| Placed::on(0),
+            meta_tier: 0,
+            table_bytes: 64 << 20,
+            block_bytes: 4096,
+            take_number: &|| number.replace(number.get() + 1),
+            check: &|_| {
+                held.borrow_mut().push(cache.memory().held(Holder::Reads) / MIB as u64);
+                Ok(())
+            },
+            keys: (None, None),
+        };
+        let mut retain = Retain::new(vec![Seq::MAX], Default::default(), true);
+        let made = write_tables(&mut MemCursor::new(memtable), &mut retain, &options).unwrap();
+        assert_eq!((made.len(), made[0].entries), (1, 4));
+        // The block, and as much for packing it; of two, the larger one.
+        assert_eq!(*held.borrow(), [2, 4]);
+        assert_eq!(cache.memory().held(Holder::Reads), 0);
     }
 }

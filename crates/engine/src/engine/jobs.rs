@@ -375,6 +375,7 @@ impl Engine {
         let options = OutputOptions {
             store: self.store,
             tiers: &self.tiers,
+            cache: &self.tables.cache,
             cause,
             place: &place,
             meta_tier,

@@ -542,6 +542,7 @@ impl Found {
         let output = OutputOptions {
             store: self.superblocks[0].store,
             tiers: &self.tiers,
+            cache: &self.tables.cache,
             cause: Cause::Recovery,
             place: &place,
             meta_tier: 0,

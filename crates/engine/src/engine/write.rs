@@ -230,7 +230,9 @@ impl Engine {
     /// Log, apply, publish.
     fn carry_out(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
         self.check_writable()?;
-        let full = lead.memtable.used_bytes() >= self.options.memtable_bytes();
+        let (used, limit) = (lead.memtable.used_bytes(), self.options.memtable_bytes());
+        // Sealed a little early rather than grown beyond its limit by a large group.
+        let full = used >= limit || (used > limit / 2 && used + group.records.len() as u64 > limit);
         if full && self.current.load().sealed.len() < SEALED_MAX {
             self.rotate(lead)?;
         }
