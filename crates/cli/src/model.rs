@@ -53,7 +53,7 @@ impl Models {
         for (name, tier) in TIERS.into_iter().zip(&options.tiers) {
             let opened = FileDirectory::open(&tier.path);
             let opened = opened.map_err(Failure::io(format!("open {}", tier.path.display())))?;
-            let mut directory: Arc<dyn Directory> = Arc::new(opened.with_readers(&sched));
+            let mut directory: Arc<dyn Directory> = Arc::new(opened.with_threads(&sched));
             if let Some(spec) = self.specs.get(name) {
                 let model = Arc::new(Modelled::new(&sched, spec.clone(), options.seed));
                 directory = Arc::new(PacedDirectory::new(&sched, directory, model.clone()));

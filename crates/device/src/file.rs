@@ -2,12 +2,12 @@
 //!
 //! Every call is one system call through libc (more only where the kernel returns short or interrupts), so models and
 //! fault injectors that are preloaded see it. No lock is taken but by submitted reads, which a directory's threads
-//! carry out several at once if it was given any ([`FileDirectory::with_readers`]).
+//! carry out several at once if it was given any ([`FileDirectory::with_threads`]).
 
 use crate::buffer::require_aligned;
 use crate::name::{LOCK_NAME, check_name};
-use crate::readers::Readers;
-use crate::{Access, Device, Directory, Geometry, Listed, Lock, ReadRequest, Ticket};
+use crate::transfers::{Request, Transfers};
+use crate::{Access, Device, Directory, Geometry, Listed, Lock, ReadRequest, Ticket, WriteRequest};
 use cuesta_sched::Sched;
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -24,7 +24,7 @@ const ATOMIC_WRITE_BYTES: u32 = 512;
 pub struct FileDirectory {
     path: PathBuf,
     handle: File,
-    readers: Option<Arc<Readers>>,
+    transfers: Option<Arc<Transfers>>,
 }
 
 impl FileDirectory {
@@ -41,7 +41,7 @@ impl FileDirectory {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(Self { handle: File::open(path)?, path: path.to_owned(), readers: None })
+        Ok(Self { handle: File::open(path)?, path: path.to_owned(), transfers: None })
     }
 
     /// Opens a directory that exists.
@@ -50,13 +50,13 @@ impl FileDirectory {
     /// `NotFound`, and what the operating system says.
     pub fn open_existing(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        Ok(Self { handle: File::open(path)?, path: path.to_owned(), readers: None })
+        Ok(Self { handle: File::open(path)?, path: path.to_owned(), transfers: None })
     }
 
     /// Has submitted reads of files that are opened from now on carried out by a few threads of `sched`.
     #[must_use]
-    pub fn with_readers(self, sched: &Sched) -> Self {
-        Self { readers: Some(Arc::new(Readers::new(sched))), ..self }
+    pub fn with_threads(self, sched: &Sched) -> Self {
+        Self { transfers: Some(Arc::new(Transfers::new(sched))), ..self }
     }
 
     fn file(&self, name: &str) -> io::Result<PathBuf> {
@@ -87,7 +87,7 @@ impl FileDirectory {
     }
 
     fn opened(&self, file: File, direct: bool) -> Arc<dyn Device> {
-        Arc::new(OpenFile { file: Arc::new(file), direct, readers: self.readers.clone() })
+        Arc::new(OpenFile { file: Arc::new(file), direct, transfers: self.transfers.clone() })
     }
 }
 
@@ -176,16 +176,23 @@ impl Drop for FileLock {
 
 #[derive(Debug)]
 struct OpenFile {
-    /// Shared with the reads under way.
+    /// Shared with the transfers under way.
     file: Arc<File>,
     direct: bool,
-    readers: Option<Arc<Readers>>,
+    transfers: Option<Arc<Transfers>>,
 }
 
 impl OpenFile {
     /// The kernel would refuse an unaligned call too, but without saying why, and not on every file system.
     fn check(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.direct { require_aligned(bytes, offset) } else { Ok(()) }
+    }
+
+    fn transfer(&self, request: Request) -> Ticket {
+        match &self.transfers {
+            Some(transfers) => transfers.submit(&self.file, request),
+            None => Ticket::done(request.carry_out(&self.file)),
+        }
     }
 }
 
@@ -218,15 +225,16 @@ impl Device for OpenFile {
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {
-        if let Err(error) = self.check(&request.buffer, request.offset) {
-            return Ticket::done(Err(error));
+        match self.check(&request.buffer, request.offset) {
+            Ok(()) => self.transfer(Request::Read(request)),
+            Err(error) => Ticket::done(Err(error)),
         }
-        match &self.readers {
-            Some(readers) => readers.submit(&self.file, request),
-            None => {
-                let ReadRequest { mut buffer, offset } = request;
-                Ticket::done(self.file.read_exact_at(&mut buffer, offset).map(|()| buffer))
-            }
+    }
+
+    fn submit_write(&self, request: WriteRequest) -> Ticket {
+        match self.check(&request.buffer[..request.bytes], request.offset) {
+            Ok(()) => self.transfer(Request::Write(request)),
+            Err(error) => Ticket::done(Err(error)),
         }
     }
 }

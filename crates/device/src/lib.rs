@@ -13,9 +13,9 @@ mod meter;
 mod name;
 mod paced;
 mod pages;
-mod readers;
 pub mod sim;
 mod ticket;
+mod transfers;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use bytes::{ByteBuf, PAGES_FROM};
@@ -52,6 +52,17 @@ pub struct Geometry {
 pub struct ReadRequest {
     /// Filled whole.
     pub buffer: AlignedBuf,
+    /// Position in the file, in bytes.
+    pub offset: u64,
+}
+
+/// A write to be submitted: an owned, aligned buffer, and where its first bytes go.
+#[derive(Debug)]
+pub struct WriteRequest {
+    /// Handed back when the write is done.
+    pub buffer: AlignedBuf,
+    /// How many of its bytes are written.
+    pub bytes: usize,
     /// Position in the file, in bytes.
     pub offset: u64,
 }
@@ -93,6 +104,13 @@ pub trait Device: Send + Sync + Debug {
     fn submit(&self, request: ReadRequest) -> Ticket {
         let ReadRequest { mut buffer, offset } = request;
         Ticket::done(self.read_at(&mut buffer, offset).map(|()| buffer))
+    }
+
+    /// Begins a write and returns before it is done, where the device can; the default does it at once. A
+    /// [`Device::sync`] covers it only if it begins after the ticket was waited for.
+    fn submit_write(&self, request: WriteRequest) -> Ticket {
+        let WriteRequest { buffer, bytes, offset } = request;
+        Ticket::done(self.write_at(&buffer[..bytes], offset).map(|()| buffer))
     }
 }
 

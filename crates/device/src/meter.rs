@@ -2,7 +2,7 @@
 //!
 //! A metered device adds two relaxed atomic additions to each call and nothing to a byte.
 
-use crate::{Device, Geometry, ReadRequest, Ticket};
+use crate::{Device, Geometry, ReadRequest, Ticket, WriteRequest};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -220,6 +220,12 @@ impl Device for Metered {
         self.add(READ_OPS, 1);
         self.add(READ_BYTES, request.buffer.len() as u64);
         self.device.submit(request)
+    }
+
+    fn submit_write(&self, request: WriteRequest) -> Ticket {
+        self.add(WRITE_OPS, 1);
+        self.add(WRITE_BYTES, request.bytes as u64);
+        self.device.submit_write(request)
     }
 }
 

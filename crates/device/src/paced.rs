@@ -7,7 +7,9 @@
 //! sleep for microseconds. In simulation the time is virtual, and a medium that stalls for an hour takes no longer than one
 //! that does not. Submitted reads are under way together as far as both the device and the medium have them so.
 
-use crate::{Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket};
+use crate::{
+    Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket, WriteRequest,
+};
 use cuesta_sched::{Mutex, Sched};
 use std::fmt::Debug;
 use std::io;
@@ -184,7 +186,7 @@ struct Paced {
     pacing: Pacing,
 }
 
-/// A read under way, for real and by the medium.
+/// A transfer under way, for real and by the medium.
 #[derive(Debug)]
 struct Late {
     ticket: Ticket,
@@ -230,6 +232,13 @@ impl Device for Paced {
         let began = self.pacing.sched.now();
         let done_at = self.pacing.medium.done_at(began, Call::Read, request.buffer.len());
         let ticket = self.device.submit(request);
+        Ticket::pending(Box::new(Late { ticket, done_at, pacing: self.pacing.clone() }))
+    }
+
+    fn submit_write(&self, request: WriteRequest) -> Ticket {
+        let began = self.pacing.sched.now();
+        let done_at = self.pacing.medium.done_at(began, Call::Write, request.bytes);
+        let ticket = self.device.submit_write(request);
         Ticket::pending(Box::new(Late { ticket, done_at, pacing: self.pacing.clone() }))
     }
 }

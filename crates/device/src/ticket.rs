@@ -4,13 +4,13 @@ use crate::AlignedBuf;
 use std::fmt::Debug;
 use std::io;
 
-/// A read under way, as the device that does it sees it.
+/// A read or a write under way, as the device that does it sees it.
 pub trait Pending: Send + Debug {
-    /// Waits for the read; what [`Ticket::wait`] promises.
+    /// Waits for it; what [`Ticket::wait`] promises.
     fn wait(self: Box<Self>) -> io::Result<AlignedBuf>;
 }
 
-/// A read that was submitted. Dropped, the read may or may not be done; nobody learns of it.
+/// A read or a write that was submitted. Dropped, it may or may not be done; nobody learns of it.
 #[derive(Debug)]
 pub struct Ticket {
     state: State,
@@ -23,24 +23,24 @@ enum State {
 }
 
 impl Ticket {
-    /// A read whose outcome is known.
+    /// One whose outcome is known.
     pub fn done(result: io::Result<AlignedBuf>) -> Self {
         Self { state: State::Done(result) }
     }
 
-    /// A read under way.
-    pub fn pending(read: Box<dyn Pending>) -> Self {
-        Self { state: State::Pending(read) }
+    /// One under way.
+    pub fn pending(transfer: Box<dyn Pending>) -> Self {
+        Self { state: State::Pending(transfer) }
     }
 
-    /// Waits for the read and hands the filled buffer back.
+    /// Waits for it and hands the buffer back, filled by a read.
     ///
     /// # Errors
-    /// As [`crate::Device::read_at`].
+    /// As [`crate::Device::read_at`] and [`crate::Device::write_at`].
     pub fn wait(self) -> io::Result<AlignedBuf> {
         match self.state {
             State::Done(result) => result,
-            State::Pending(read) => read.wait(),
+            State::Pending(transfer) => transfer.wait(),
         }
     }
 }

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let sched = Sched::real(1);
     let open = |name: &str| -> std::io::Result<Arc<dyn Directory>> {
-        Ok(Arc::new(FileDirectory::open(dir.join(name))?.with_readers(&sched)))
+        Ok(Arc::new(FileDirectory::open(dir.join(name))?.with_threads(&sched)))
     };
     let pace = Pace { bytes_per_second: rate, per_call: Duration::from_micros(80) };
     let capacity = Limiter::new(&sched, pace).wrap_directory(open("capacity")?);

@@ -236,7 +236,7 @@ fn world(options: &Options) -> Result<World> {
     let sched = Sched::real(random_seed());
     let open = |tier: &TierOptions| -> Result<Arc<dyn Directory>> {
         let directory = open_directory(&tier.path, options.create != Create::Never)?;
-        Ok(Arc::new(directory.with_readers(&sched)))
+        Ok(Arc::new(directory.with_threads(&sched)))
     };
     let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
     Ok(World { sched, directories })

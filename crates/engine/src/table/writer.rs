@@ -2,7 +2,8 @@
 //!
 //! Data blocks are cut so that each fits the target with its trailer wherever its entries do. Blocks are gathered
 //! into partitions; a partition gets an index block and a filter block of at most about a page each, so that one
-//! lookup needs one of each. Memory: two staging buffers of 256 KiB, the block being built, the partition's key
+//! lookup needs one of each. Memory: two staging buffers of 256 KiB, one that is filled while the other is written
+//! (a second one for the meta part only when that is larger than the first), the block being built, the partition's key
 //! hashes and bounds, and the table's list of partitions. Each entry is copied once, into its block.
 
 use super::block::BlockBuilder;
@@ -16,8 +17,9 @@ use crate::format::file::{HEADER_BYTES, encode_header};
 use crate::format::{FileId, FileKind, Place, StoreId};
 use crate::key::{Entry, Trailer, compare};
 use crate::planted::{self, Bug};
-use cuesta_device::{ALIGNMENT, AlignedBuf, Device};
+use cuesta_device::{ALIGNMENT, AlignedBuf, Device, Ticket, WriteRequest};
 use std::cmp::Ordering;
+use std::io;
 use std::sync::Arc;
 
 /// Bytes gathered before they are written.
@@ -50,6 +52,8 @@ struct Sink {
     place: Place,
     staging: AlignedBuf,
     staged: usize,
+    /// The piece before, while it is being written.
+    under_way: Option<Ticket>,
     /// Blocks in a row that compression did not make smaller.
     unpacked: u32,
     /// Bytes written to the device.
@@ -60,7 +64,7 @@ impl Sink {
     fn new(device: Arc<dyn Device>, store: StoreId, file: FileId) -> Result<Self> {
         let place = Place { store, file, offset: 0 };
         let staging = AlignedBuf::zeroed(STAGING_BYTES);
-        let mut sink = Self { device, place, staging, staged: 0, unpacked: 0, written: 0 };
+        let mut sink = Self { device, place, staging, staged: 0, under_way: None, unpacked: 0, written: 0 };
         sink.push(&encode_header(store, file))?;
         Ok(sink)
     }
@@ -76,18 +80,31 @@ impl Sink {
             self.staged += n;
             bytes = &bytes[n..];
             if self.staged == STAGING_BYTES {
-                self.write_out(STAGING_BYTES)?;
+                self.begin_write()?;
             }
         }
         Ok(())
     }
 
-    fn write_out(&mut self, bytes: usize) -> Result<()> {
-        let written = self.device.write_at(&self.staging[..bytes], self.written);
-        written.map_err(|source| Error::io(format!("write {}", self.place.file), source))?;
+    /// Has the full staging buffer written while the other is being filled.
+    fn begin_write(&mut self) -> Result<()> {
+        let free = self.await_write()?.unwrap_or_else(|| AlignedBuf::zeroed(STAGING_BYTES));
+        let (buffer, bytes) = (std::mem::replace(&mut self.staging, free), STAGING_BYTES);
+        let request = WriteRequest { buffer, bytes, offset: self.written };
+        self.under_way = Some(self.device.submit_write(request));
         self.written += bytes as u64;
         self.staged = 0;
         Ok(())
+    }
+
+    /// Waits for the piece that is being written; its buffer.
+    fn await_write(&mut self) -> Result<Option<AlignedBuf>> {
+        let Some(ticket) = self.under_way.take() else { return Ok(None) };
+        ticket.wait().map(Some).map_err(|source| self.write_failed(source))
+    }
+
+    fn write_failed(&self, source: io::Error) -> Error {
+        Error::io(format!("write {}", self.place.file), source)
     }
 
     /// Data that does not compress is not tried block by block: after some that did not, one in so many is.
@@ -118,8 +135,10 @@ impl Sink {
         self.push(&zeros)?;
         self.push(&tail(self.place.at(at)))?;
         if self.staged > 0 {
-            self.write_out(self.staged)?;
+            let written = self.device.write_at(&self.staging[..self.staged], self.written);
+            written.map_err(|source| self.write_failed(source))?;
         }
+        self.await_write()?;
         let bug = match self.place.file.kind {
             FileKind::Data => Bug::TableDataSyncDropped,
             _ => Bug::TableMetaSyncDropped,
