@@ -164,7 +164,7 @@ pub struct Options {
     /// What an acknowledgement means where a write does not say.
     pub durability: Durability,
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
-    /// at most 64 MiB and a thirty-second of the first tier. Larger means fewer bytes rewritten and a longer replay after a crash.
+    /// at most 64 MiB and a 24th of the first tier. Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
     /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is less.
     pub table_bytes: u64,
@@ -239,7 +239,7 @@ impl Options {
     /// Bytes that a memtable takes before it is flushed.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
-        let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / 32);
+        let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / 24);
         self.memtable_bytes.unwrap_or(fitting.max(MEMTABLE_BYTES_MIN))
     }
 

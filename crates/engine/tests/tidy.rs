@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tier", &["error", "format", "table"]),
     ("version", &["cache", "error", "format", "key", "log", "memory", "table", "tier"]),
     ("policy", &["options", "version"]),
-    ("compaction", &["error", "format", "key", "table", "tier", "version"]),
+    ("compaction", &["cache", "error", "format", "key", "memory", "table", "tier", "version"]),
     ("value", &["cache"]),
 ];
 
