@@ -78,6 +78,16 @@ struct Running {
     runs: usize,
 }
 
+impl Running {
+    fn progress(&mut self, done_in_step: u64) {
+        self.done = (self.steps_done + done_in_step).min(self.total);
+    }
+
+    fn end_step(&mut self) {
+        self.steps_done = self.done;
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     running: Vec<Running>,
@@ -203,7 +213,7 @@ impl Paced<'_> {
     pub(crate) fn progress(&self, done: u64) {
         let mut state = self.engine.pacer.state.lock();
         if let Some(job) = state.running.iter_mut().find(|job| job.id == self.id) {
-            job.done = (job.steps_done + done).min(job.total);
+            job.progress(done);
         }
     }
 
@@ -211,7 +221,7 @@ impl Paced<'_> {
     pub(crate) fn step_ended(&self) {
         let mut state = self.engine.pacer.state.lock();
         if let Some(job) = state.running.iter_mut().find(|job| job.id == self.id) {
-            job.steps_done = job.done;
+            job.end_step();
         }
     }
 }
@@ -466,6 +476,20 @@ mod tests {
         assert_eq!((rate(64.0), rate(32.0)), (50.0, 25.0));
         assert_eq!(rate(0.0) * MIB, RATE_MIN);
         assert_eq!(Load { room: 0.0, ..LOAD }.rate(false), None);
+    }
+
+    #[test]
+    fn steps_of_a_job_add_up() {
+        let (began, work) = (Duration::ZERO, Work::MergeTop);
+        let mut job = Running { id: 0, work, began, total: 100, done: 0, steps_done: 0, runs: 4 };
+        job.progress(20);
+        job.progress(30);
+        job.end_step();
+        job.progress(10);
+        assert_eq!(job.done, 40);
+        // A share was estimated too small.
+        job.progress(500);
+        assert_eq!(job.done, 100);
     }
 
     #[test]

@@ -10,11 +10,13 @@
 //! level each of its bytes drags along, and what is written to the slow tier is what wears it out. Of its tables the
 //! densest go first, so small tables make for twice the density (about half the dragging) of an even choice.
 //!
-//! The level that is furthest over its target goes first; of its tables those that drag the fewest bytes of the next level
-//! along for each of their own: neighbours together, since at both ends of a merge a table of the next level reaches beyond
-//! it, and that is half of what one table alone drags where levels differ little in size. A table that drags nothing is moved. Plans never overlap ones that run. One that the tiers have no
-//! room for gives way to a smaller one; and while writers are refused for want of room, levels are merged down whether
-//! they are due or not.
+//! The level that is furthest over its target goes first; of its tables those that drag the fewest bytes of the next
+//! level along for each of their own: neighbours together, since at both ends of a merge a table of the next level reaches
+//! beyond it, and that is half of what one table alone drags where levels differ little in size. A table that drags
+//! nothing is moved. Plans never overlap ones that run. One that the tiers have no room for gives way to a smaller one; and
+//! while writers are refused for want of room, levels are merged down whether they are due or not.
+//!
+//! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
 use super::{LevelView, Plan, RunView, TableView, View, placement};
 
