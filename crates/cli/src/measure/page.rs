@@ -3,7 +3,7 @@
 use super::plot::{self, Axis, Line, colour, css};
 use super::report::{middle, short};
 use super::run::{Record, Turn};
-use super::summary::{Numbers, Quartiles, Ratio, turns, workloads};
+use super::summary::{Numbers, Quartiles, Ratio, memory_apart, turns, workloads};
 use crate::failure::{Failure, Result};
 use cuesta_bench::{Operation, SLICE, Workload};
 use std::collections::BTreeMap;
@@ -81,6 +81,10 @@ fn contenders(html: &mut String, record: &Record) -> std::fmt::Result {
         write!(html, "<p><b>{}</b>: {}", text(&contender.name), settings.join("; "))?;
         if let Some(why) = &contender.invalid {
             write!(html, " <span class=\"bad\">invalid: {}</span>", text(why))?;
+        }
+        if let Some(times) = memory_apart(record, &contender.name) {
+            let first = text(&record.contenders[0].name);
+            write!(html, " <span class=\"bad\">held {times:.2} times as much memory as {first}</span>")?;
         }
         html.push_str("</p>");
     }

@@ -1,7 +1,7 @@
 //! What was measured, as lines of text.
 
 use super::run::{Record, Turn};
-use super::summary::{Numbers, Quartiles, burnt, turns};
+use super::summary::{Numbers, Quartiles, burnt, memory_apart, turns};
 use cuesta_bench::Workload;
 
 /// A number with as many digits as tell something.
@@ -106,11 +106,16 @@ pub(crate) fn validity(record: &Record) -> Vec<String> {
             (None, Some(_)) => "valid".to_owned(),
             (None, None) => "not checked, since its calls were not counted to the end".to_owned(),
         };
-        let share = burnt(record, &contender.name);
+        // What makes the figures invalid is told already.
+        let share = burnt(record, &contender.name).filter(|_| contender.invalid.is_none());
         let burnt = share.map_or(String::new(), |share| {
             format!("; waiting took {:.1} % of the processors", 100.0 * share)
         });
-        format!("  {}: {why}{burnt}", contender.name)
+        let apart = memory_apart(record, &contender.name);
+        let memory = apart.map_or(String::new(), |times| {
+            format!("; it held {times:.2} times as much memory as {}", record.contenders[0].name)
+        });
+        format!("  {}: {why}{burnt}{memory}", contender.name)
     };
     record.contenders.iter().map(line).collect()
 }

@@ -86,7 +86,9 @@ pub(crate) fn burnt(record: &Record, contender: &str) -> Option<f64> {
     let nanos = turns().map(|turn| Some(turn.ran.usage.counts?.burnt_nanos)).sum::<Option<u64>>()?;
     let seconds: f64 =
         turns().map(|turn| turn.ran.result.measured.seconds + turn.ran.usage.settle_seconds).sum();
-    Some(nanos as f64 / 1e9 / (seconds * f64::from(record.processors)))
+    let share = nanos as f64 / 1e9 / (seconds * f64::from(record.processors));
+    // Without a turn there is no time.
+    share.is_finite().then_some(share)
 }
 
 /// Why a contender's figures say nothing, if they do not.
@@ -94,6 +96,24 @@ pub(crate) fn invalid(record: &Record, contender: &Contender) -> Option<String> 
     let passed_by = contender.devices.as_ref().and_then(Report::invalid);
     let burnt = burnt(record, &contender.name).filter(|burnt| *burnt > BURNT_MAX);
     passed_by.or_else(|| burnt.map(|burnt| format!("waiting took {:.1} % of the processors", 100.0 * burnt)))
+}
+
+/// Peaks of memory further apart than this are told beside the figures.
+const MEMORY_APART_MAX: f64 = 0.05;
+
+/// How many times as much memory a contender held at most as the first, if that is not about as much.
+pub(crate) fn memory_apart(record: &Record, contender: &str) -> Option<f64> {
+    let first = &record.contenders.first()?.name;
+    let peak = |name: &str| {
+        let turns = record.turns.iter().filter(|turn| turn.contender == name);
+        turns.map(|turn| turn.ran.usage.anonymous_bytes_peak).max()
+    };
+    apart(peak(contender)?, peak(first)?)
+}
+
+fn apart(bytes: u64, of_first: u64) -> Option<f64> {
+    let times = bytes as f64 / of_first as f64;
+    (times.is_finite() && (times - 1.0).abs() > MEMORY_APART_MAX).then_some(times)
 }
 
 fn calls(usage: &Usage) -> Option<u64> {
@@ -168,6 +188,12 @@ pub(crate) fn ratios(record: &Record) -> Vec<Ratio> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_told_where_it_is_not_about_equal() {
+        assert_eq!([96, 100, 104].map(|bytes| apart(bytes, 100)), [None; 3]);
+        assert_eq!((apart(94, 100), apart(150, 100), apart(1, 0)), (Some(0.94), Some(1.5), None));
+    }
 
     #[test]
     fn quartiles_are_interpolated() {
