@@ -232,7 +232,7 @@ impl Device for Metered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Directory, FileDirectory};
+    use crate::{Access, AlignedBuf, Directory, FileDirectory};
 
     #[test]
     fn calls_and_bytes_are_counted_where_they_belong() {
@@ -241,10 +241,12 @@ mod tests {
         let file = FileDirectory::open(dir.path()).unwrap().create("x", Access::Buffered).unwrap();
         let log = meter.attach(file.clone(), 1, Cause::Log);
         log.write_at(&[1; 100], 0).unwrap();
+        let request = WriteRequest { buffer: AlignedBuf::zeroed(4096), bytes: 50, offset: 100 };
+        log.submit_write(request).wait().unwrap();
         log.sync().unwrap();
         meter.attach(file, 0, Cause::UserRead).read_at(&mut [0; 30], 10).unwrap();
         let counters = meter.snapshot();
-        let expected = Count { write_ops: 1, write_bytes: 100, syncs: 1, ..Count::default() };
+        let expected = Count { write_ops: 2, write_bytes: 150, syncs: 1, ..Count::default() };
         assert_eq!(counters.get(1, Cause::Log), expected);
         assert_eq!(counters.total(0), Count { read_ops: 1, read_bytes: 30, ..Count::default() });
         let other = Meter::new(2);

@@ -272,16 +272,15 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_begun_without_its_owner() {
+    fn a_lone_write_has_a_thread_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let transfers = Transfers::new(&Sched::real(1));
         let file = Arc::new(File::create(dir.path().join("x")).unwrap());
         let buffer = AlignedBuf::zeroed(ALIGNMENT);
         let request = Request::Write(WriteRequest { buffer, bytes: ALIGNMENT, offset: 0 });
         let ticket = transfers.submit(&file, request);
-        while file.metadata().unwrap().len() == 0 {
-            std::thread::yield_now();
-        }
-        drop(ticket);
+        assert_eq!(transfers.threads.lock().len(), 1);
+        ticket.wait().unwrap();
+        assert_eq!(file.metadata().unwrap().len(), ALIGNMENT as u64);
     }
 }

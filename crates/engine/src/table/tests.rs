@@ -1,8 +1,12 @@
 use super::*;
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, compare};
-use cuesta_device::{Access, Cause, Directory, FileDirectory, Meter};
+use cuesta_device::{
+    Access, AlignedBuf, Cause, Directory, FileDirectory, Geometry, Meter, Pending, Ticket, WriteRequest,
+};
 use proptest::prelude::*;
 use std::cmp::Ordering;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
 
 type Listed = Vec<(Vec<u8>, Trailer, Vec<u8>)>;
 
@@ -263,4 +267,88 @@ fn a_cut_or_foreign_file_is_refused() {
     assert!(verify(&made.open().unwrap(), &mut |_| {}).unwrap_err().is_corrupt());
     meta.set_len(meta.len().unwrap() - 4096).unwrap();
     assert!(made.open().unwrap_err().is_corrupt());
+}
+
+/// A device that does a submitted write only when it is waited for, or fails it then.
+#[derive(Debug)]
+struct Lazy {
+    device: Arc<dyn Device>,
+    fails: bool,
+    begun: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    device: Arc<dyn Device>,
+    request: WriteRequest,
+    fails: bool,
+    begun: Arc<AtomicUsize>,
+}
+
+impl Pending for Begun {
+    fn wait(self: Box<Self>) -> io::Result<AlignedBuf> {
+        self.begun.fetch_sub(1, AtomicOrdering::Relaxed);
+        if self.fails {
+            return Err(io::Error::other("the medium is gone"));
+        }
+        let WriteRequest { buffer, bytes, offset } = self.request;
+        self.device.write_at(&buffer[..bytes], offset).map(|()| buffer)
+    }
+}
+
+impl Device for Lazy {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.device.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.device.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        assert_eq!(self.begun.load(AtomicOrdering::Relaxed), 0, "a sync does not cover writes under way");
+        self.device.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.device.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.device.set_len(len)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn submit_write(&self, request: WriteRequest) -> Ticket {
+        assert_eq!(self.begun.fetch_add(1, AtomicOrdering::Relaxed), 0, "one piece at a time");
+        let (device, begun) = (self.device.clone(), self.begun.clone());
+        Ticket::pending(Box::new(Begun { device, request, fails: self.fails, begun }))
+    }
+}
+
+#[test]
+fn what_is_being_written_is_waited_for_before_it_is_synced() {
+    // One piece is under way when the second one, the last, is written.
+    let entries = numbered(400, 1000);
+    for fails in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = FileDirectory::open(dir.path()).unwrap();
+        let create = |name| directory.create(name, Access::Buffered).unwrap();
+        let data = Arc::new(Lazy { device: create("data"), fails, begun: Arc::default() });
+        let options = options(Compression::None, 4096);
+        let mut writer = TableWriter::new(STORE, 5, data, create("meta"), options).unwrap();
+        for (key, trailer, value) in &entries {
+            writer.add(Entry { key, trailer: *trailer, value }).unwrap();
+        }
+        assert_eq!(writer.finish().is_err(), fails);
+        if !fails {
+            let made = Made { _dir: dir, directory, meter: Meter::new(2) };
+            let cache = Arc::new(Cache::new(1 << 20, 1));
+            let table = made.open().unwrap();
+            assert_eq!(walk(&mut table.cursor(cache, Fill::Yes, ahead(0)), true), entries);
+        }
+    }
 }
