@@ -5,8 +5,8 @@
 //! CUESTA_MODEL=capacity=qlc CUESTA_MODEL_PATHS=capacity=/dev/shm/x LD_PRELOAD=libcuesta_preload.so program
 //! ```
 //!
-//! [`hooks`] are the calls, by their names in C. They make the real call first ([`real`]) and hand what it gave to [`tiers`],
-//! which know the files of modelled paths and let the caller wait until the device of the model is done. [`pages`] is the
+//! `hooks` are the calls, by their names in C. They make the real call first (`real`) and hand what it gave to `tiers`,
+//! which know the files of modelled paths and let the caller wait until the device of the model is done. `pages` is the
 //! page cache that buffered files are modelled to have, since real bytes in memory would all be cached.
 //!
 //! Nothing here keeps a lock while it waits or calls. Calls on other files cost one load more. A wait is a sleep; what sleeping
