@@ -37,6 +37,7 @@ mod engine;
 mod error;
 mod files;
 mod format;
+mod garbage;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 #[cfg(feature = "internals")]
@@ -52,6 +53,8 @@ mod options;
 #[doc(hidden)]
 pub mod planted;
 mod policy;
+mod profile;
+mod store;
 mod table;
 mod tier;
 mod value;
@@ -68,6 +71,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use live::{Question, ask};
-pub use options::{Create, Durability, Options, Profile, TierOptions};
+pub use options::{Create, Durability, Options, TierOptions};
+pub use profile::Profile;
 pub use table::Compression;
 pub use value::Value;

@@ -26,9 +26,11 @@ pub(crate) enum Holder {
     /// Large batches on their way.
     Writes = 2,
     Keyspaces = 3,
+    /// The index of the store below the memtable.
+    Index = 4,
 }
 
-const HOLDERS: usize = 4;
+const HOLDERS: usize = 5;
 
 /// The number and what is held of it.
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! What a store is told at open. Paths, sizes and a memory number are enough; the rest has defaults.
 //!
-//! None of the fields is burnt into the files: a store may be reopened with any of them changed, except the number
-//! and order of its tiers.
+//! None of the fields is burnt into the files: a store may be reopened with any of them changed, except its profile and
+//! the number and order of its tiers.
 
 use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
+use crate::profile::Profile;
 use crate::table::Compression;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -55,45 +56,6 @@ impl std::str::FromStr for Durability {
                 _ => Err(expected()),
             },
         }
-    }
-}
-
-/// A choice of containers, policies and tracker for one engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Profile {
-    /// Sorted tables in levels; the upper levels on the fast tier.
-    #[default]
-    Leveled,
-}
-
-impl Profile {
-    /// Every profile that exists.
-    pub const ALL: [Self; 1] = [Self::Leveled];
-
-    /// Its name, as options and files spell it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Leveled => "leveled",
-        }
-    }
-}
-
-impl fmt::Display for Profile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Profile {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|profile| profile.name() == text);
-        found.ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            Error::invalid(format!("there is no profile {text:?}; this version has: {known}"))
-        })
     }
 }
 
@@ -157,14 +119,15 @@ pub struct Options {
     pub tiers: Vec<TierOptions>,
     /// Bytes of memory for everything the store holds: cache, memtables, indexes. At least 8 MiB.
     pub memory_bytes: u64,
-    /// How the parts are filled in.
-    pub profile: Profile,
+    /// How the parts are filled in; a store keeps the profile that it was made with. `None` takes that, and `leveled` for a
+    /// new store.
+    pub profile: Option<Profile>,
     /// Whether a missing store is made.
     pub create: Create,
     /// What an acknowledgement means where a write does not say.
     pub durability: Durability,
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
-    /// at most 64 MiB and a 24th of the first tier. Larger means fewer bytes rewritten and a longer replay after a crash.
+    /// at most 64 MiB and a 24th of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
     /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is less.
     pub table_bytes: u64,
@@ -198,6 +161,8 @@ pub(crate) const SEALED_MAX: usize = 2;
 pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 const TIER_BYTES_MIN: u64 = MIB;
+/// Slabs have room for so many memtables at least, whatever sizes their objects have.
+const SLABS_MEMTABLES_MIN: u64 = 6;
 /// However small the first tier is, tables are not cut below this for it.
 const TABLE_BYTES_LEAST: u64 = 2 * MIB;
 
@@ -206,7 +171,7 @@ impl Default for Options {
         Self {
             tiers: Vec::new(),
             memory_bytes: 256 * MIB,
-            profile: Profile::default(),
+            profile: None,
             create: Create::IfMissing,
             durability: Durability::Os,
             memtable_bytes: None,
@@ -239,7 +204,9 @@ impl Options {
     /// Bytes that a memtable takes before it is flushed.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
-        let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / 24);
+        // Objects in slots want the fast tier's room more than logs do.
+        let share = if self.has_store() { 64 } else { 24 };
+        let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / share);
         self.memtable_bytes.unwrap_or(fitting.max(MEMTABLE_BYTES_MIN))
     }
 
@@ -253,8 +220,22 @@ impl Options {
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries
     /// are a little larger than these are in a memtable.
     pub(crate) fn log_bytes(&self) -> u64 {
-        let file = self.memtable_bytes() / 8 * 9;
-        (SEALED_MAX as u64 + 2) * file.next_multiple_of(EXTEND_BYTES)
+        (SEALED_MAX as u64 + 2) * self.log_file_bytes()
+    }
+
+    fn log_file_bytes(&self) -> u64 {
+        (self.memtable_bytes() / 8 * 9).next_multiple_of(EXTEND_BYTES)
+    }
+
+    fn has_store(&self) -> bool {
+        self.profile.is_some_and(Profile::has_store)
+    }
+
+    /// Of the first tier, what the slabs of the store below the memtable leave: for indexes and filters of tables, the
+    /// manifest, and the log after a crash, when several memtables share its first file.
+    pub(crate) fn beside_slabs_bytes(&self) -> u64 {
+        let fast = self.tiers.first().map_or(0, |tier| tier.capacity_bytes);
+        (fast / 16).max(2 * self.log_file_bytes())
     }
 
     /// Tables that stay open at once.
@@ -264,10 +245,24 @@ impl Options {
     }
 
     /// Longest value this store takes, in bytes: 1/32 of the memory number, since a merge holds one of each run that it
-    /// reads while flushes, writers and readers hold theirs; at least a mebibyte, but no more than an eighth of the number.
+    /// reads while flushes, writers and readers hold theirs; at least a mebibyte, but no more than an eighth of the number. In
+    /// profile `prismdb` a 64th of the first tier, if that is less.
     pub fn value_bytes_max(&self) -> u64 {
         let share = (self.memory_bytes / 32).max(MIB.min(self.memory_bytes / 8));
-        share.min(VALUE_BYTES_MAX as u64)
+        share.min(self.object_bytes_max()).min(VALUE_BYTES_MAX as u64)
+    }
+
+    /// Largest object that the store below the memtable takes: a 64th of the first tier, so that others have room beside it.
+    fn object_bytes_max(&self) -> u64 {
+        match self.tiers.first() {
+            Some(tier) if self.has_store() => tier.capacity_bytes / 64,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Bytes that a slab should take: a 512th of the first tier, so that their number is bounded, a page at least.
+    pub(crate) fn slab_bytes(&self) -> u64 {
+        self.tiers.first().map_or(0, |tier| tier.capacity_bytes / 512).max(4096)
     }
 
     /// Largest batch this store takes, in bytes of keys and values: a quarter of the memory number.
@@ -288,6 +283,10 @@ impl Options {
             )
         };
         check(!self.tiers.is_empty(), "tiers is empty; name at least one directory".to_owned())?;
+        if let Some(profile) = self.profile.filter(|profile| profile.has_store()) {
+            let message = format!("profile {profile} needs a fast and a capacity tier; name two directories");
+            check(self.tiers.len() >= 2, message)?;
+        }
         between("the number of tiers", self.tiers.len() as u64, 1, 8)?;
         between("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
         for (i, tier) in self.tiers.iter().enumerate() {
@@ -310,6 +309,12 @@ impl Options {
                 self.log_bytes()
             ),
         )?;
+        let least = self.log_bytes() + self.beside_slabs_bytes() + SLABS_MEMTABLES_MIN * memtable;
+        let message = format!(
+            "the first tier has {fast} bytes; with memtables of {memtable} bytes, profile prismdb needs {least}: give it more, \
+             or set memtable_bytes to less"
+        );
+        check(!self.has_store() || least <= fast, message)?;
         between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;

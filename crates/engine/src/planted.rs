@@ -53,11 +53,21 @@ pub enum Bug {
     RetiredLogsHeld,
     ObjectConfirmedBlindly,
     ObjectOutlivesFlush,
+    SlotChecksumOfAnotherPlace,
+    SlabSyncDropped,
+    SlotFreedBeforeEdit,
+    SlotsFreedAtOnce,
+    FreedSlotBelieved,
+    StoreTombstoneDropped,
+    StoreSnapshotsForgotten,
+    DemotionTakesNewer,
+    StoreKeepsDemoted,
+    StoreBelowTables,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 54] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -102,6 +112,16 @@ impl Bug {
         Self::RetiredLogsHeld,
         Self::ObjectConfirmedBlindly,
         Self::ObjectOutlivesFlush,
+        Self::SlotChecksumOfAnotherPlace,
+        Self::SlabSyncDropped,
+        Self::SlotFreedBeforeEdit,
+        Self::SlotsFreedAtOnce,
+        Self::FreedSlotBelieved,
+        Self::StoreTombstoneDropped,
+        Self::StoreSnapshotsForgotten,
+        Self::DemotionTakesNewer,
+        Self::StoreKeepsDemoted,
+        Self::StoreBelowTables,
     ];
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

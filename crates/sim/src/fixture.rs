@@ -1,20 +1,47 @@
 //! Small stores on simulated disks: their options, their world, what they hold.
 
 use crate::model::Contents;
-use cuesta::{Compression, Db, Durability, Options, Range, TierOptions, World};
+use cuesta::{Compression, Db, Durability, Options, Profile, Range, TierOptions, World};
 use cuesta_device::sim::SimDisk;
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MIB: u64 = 1 << 20;
 
+/// The profile whose stores the table is run over; one for the whole process, since a case is a number.
+static PROFILE: AtomicUsize = AtomicUsize::new(0);
+
+/// The profile that stores are made with.
+pub fn profile() -> Profile {
+    Profile::ALL[PROFILE.load(Ordering::Relaxed)]
+}
+
+/// From now on stores are made with this profile.
+pub fn set_profile(profile: Profile) {
+    let i = Profile::ALL.iter().position(|other| *other == profile);
+    PROFILE.store(i.unwrap_or_default(), Ordering::Relaxed);
+}
+
 /// Options for small stores in simulation: everything happens after few operations.
 pub fn options(seed: u64, durability: Durability) -> Options {
+    options_of(profile(), seed, durability)
+}
+
+/// As [`options`], for a profile.
+pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Options {
     let mut rng = Rng::new(seed);
     let compressions = Compression::ALL;
-    // Every other one has a fast tier that is too small for the data, so that tables move between tiers.
-    let fast = if rng.one_in(2) { MIB * 7 / 5 } else { 64 * MIB };
+    // Every other one has a fast tier that is too small for the data, so that tables, or objects,
+    // move between tiers.
+    let small = match profile {
+        Profile::Leveled => MIB * 7 / 5,
+        // Of that the log has a mebibyte, and what is beside the slabs half a one.
+        _ => 2_000_000,
+    };
+    let fast = if rng.one_in(2) { small } else { 64 * MIB };
     let mut tiers = vec![
         TierOptions::fast(PathBuf::from("fast"), fast),
         TierOptions::capacity(PathBuf::from("capacity"), 256 * MIB),
@@ -35,7 +62,32 @@ pub fn options(seed: u64, durability: Durability) -> Options {
         open_tables_max: rng.one_in(2).then_some(8),
         durability,
         seed: seed | 1,
+        profile: Some(profile),
         ..Options::default()
+    }
+}
+
+/// A fast tier that scripts overfill.
+pub(crate) fn small_fast_bytes() -> u64 {
+    match profile() {
+        Profile::Leveled => 3 << 19,
+        // Of this half a mebibyte is for the slabs.
+        _ => 2 << 20,
+    }
+}
+
+/// Something that cases share, made once for each profile.
+pub(crate) struct Shared<T>([OnceLock<T>; Profile::ALL.len()]);
+
+impl<T> Shared<T> {
+    /// Not made yet.
+    pub(crate) const fn new() -> Self {
+        Self([const { OnceLock::new() }; Profile::ALL.len()])
+    }
+
+    /// That of the present profile, made now if it is not.
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        self.0[PROFILE.load(Ordering::Relaxed)].get_or_init(make)
     }
 }
 

@@ -16,6 +16,6 @@ pub mod rows;
 mod run;
 pub mod scenarios;
 
-pub use fixture::{contents, options, world};
+pub use fixture::{contents, options, options_of, profile, set_profile, world};
 pub use model::{Contents, Model};
 pub use run::{Run, RunConfig, shrink};

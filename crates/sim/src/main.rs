@@ -6,9 +6,11 @@
 #![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
 
 use clap::{Parser, Subcommand};
+use cuesta::Profile;
 use cuesta_sim::planted::{Bug, Caught, hunt, wake};
 use cuesta_sim::rows::{self, Effort, Report, Row};
 use cuesta_sim::{Run, RunConfig};
+use cuesta_sim::{profile, set_profile};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::PathBuf;
@@ -27,6 +29,9 @@ struct Cli {
     /// Which rows: all, simulation, kernel, or names with commas
     #[arg(long, default_value = "all")]
     rows: String,
+    /// Whose stores: a profile, or all, one after the other
+    #[arg(long, default_value = "all")]
+    profile: String,
     /// Run just this case (for rows of random runs: this seed) of the first of the rows
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -69,7 +74,7 @@ enum Command {
     },
     /// What row 5 kills
     #[command(hide = true)]
-    Child { dir: PathBuf, seed: u64, first: u64 },
+    Child { profile: Profile, dir: PathBuf, seed: u64, first: u64 },
 }
 
 fn named(name: &str) -> Result<Bug, String> {
@@ -132,14 +137,21 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let good = match &cli.command {
         Some(Command::Planted { bug, json }) => planted(bug.as_deref(), *json),
-        Some(Command::Child { dir, seed, first }) => rows::child(dir, *seed, *first).map(|()| true),
+        Some(Command::Child { profile, dir, seed, first }) => {
+            set_profile(*profile);
+            rows::child(dir, *seed, *first).map(|()| true)
+        }
         None => {
             let awake = cli.awake.as_deref().map(named).transpose();
             awake.and_then(|bug| {
                 let rows = chosen(&cli.rows)?;
+                let profiles = match cli.profile.as_str() {
+                    "all" => Profile::ALL.to_vec(),
+                    name => vec![name.parse().map_err(|error: cuesta::Error| error.to_string())?],
+                };
                 rows::prepare();
                 wake(bug);
-                Ok(table(&cli, &rows))
+                Ok(table(&cli, &rows, &profiles))
             })
         }
     };
@@ -153,7 +165,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn table(cli: &Cli, rows: &[Row]) -> bool {
+fn table(cli: &Cli, rows: &[Row], profiles: &[Profile]) -> bool {
+    // For a single case; a random run names its own.
+    set_profile(profiles[0]);
     match (&cli.run, cli.seed) {
         (Some(config), _) => one(&config.to_string(), || Run::new(config.clone()).run().map(drop)),
         (None, Some(case)) => {
@@ -163,7 +177,13 @@ fn table(cli: &Cli, rows: &[Row]) -> bool {
             }
             one(&format!("row {} case {case}", row.name()), || (row.case)(case).map(drop))
         }
-        (None, None) => rows.iter().filter(|row| !run_row(row, cli)).count() == 0,
+        (None, None) => {
+            let failed = |profile: &Profile| {
+                set_profile(*profile);
+                rows.iter().filter(|row| !run_row(row, cli)).count()
+            };
+            profiles.iter().map(failed).sum::<usize>() == 0
+        }
     }
 }
 
@@ -210,7 +230,7 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
     let name = row.name();
     if cli.json {
         let told = json!({
-            "row": name, "fault": fault, "profile": "leveled", "runs": report.runs, "unit": unit,
+            "row": name, "fault": fault, "profile": profile().name(), "runs": report.runs, "unit": unit,
             "violations": report.violations.len(), "figure": figure, "met": report.met(),
             "seconds": took.as_secs_f64(),
         });
@@ -222,14 +242,17 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
             (false, false) => "FAILED",
         };
         println!(
-            "row {name:>9} {word:>6}: {} of {figure} {unit}, {} violations, {:.1} s: {fault}",
+            "{} row {name:>9} {word:>6}: {} of {figure} {unit}, {} violations, {:.1} s: {fault}",
+            profile(),
             report.runs,
             report.violations.len(),
             took.as_secs_f64()
         );
     }
     for (case, what) in &report.violations {
-        eprintln!("row {name} case {case}: {what}\n  replay: cuesta-sim --rows {name} --seed {case}");
+        let profile = profile();
+        eprintln!("{profile} row {name} case {case}: {what}");
+        eprintln!("  replay: cuesta-sim --profile {profile} --rows {name} --seed {case}");
         let small = rows::smallest(row, *case).map(|run| format!("smallest run that fails: --run \"{run}\""));
         if let Some(small) = &small {
             eprintln!("  {small}");
@@ -237,8 +260,8 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
         let kept = cli.keep.as_ref().map(|dir| {
             std::fs::create_dir_all(dir)?;
             let small = small.as_deref().unwrap_or_default();
-            let text = format!("row {name} case {case}\n{what}\n{small}\n");
-            std::fs::write(dir.join(format!("row{name}-case{case}.txt")), text)
+            let text = format!("{profile} row {name} case {case}\n{what}\n{small}\n");
+            std::fs::write(dir.join(format!("{profile}-row{name}-case{case}.txt")), text)
         });
         if let Some(Err(error)) = kept {
             eprintln!("cuesta-sim: the case could not be kept: {error}");

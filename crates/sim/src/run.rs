@@ -3,9 +3,9 @@
 //! Operation `i` draws from a stream of its own, so leaving one out does not change what the others do; that is how a
 //! failing run is shrunk.
 
-use crate::fixture::{contents, options, world};
+use crate::fixture::{contents, options_of, world};
 use crate::model::Model;
-use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Range, Snapshot, World};
+use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Profile, Range, Snapshot, World};
 use cuesta_device::sim::{Effect, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_device::{Limiter, Pace};
 use cuesta_sched::{Rng, Sched};
@@ -20,9 +20,11 @@ const KEYS: u64 = 60;
 /// A clean reopen comes once in so many operations.
 const REOPEN_ONE_IN: u64 = 80;
 
-/// What a random run is like. As text (`seed=7 operations=300 crash=60 skip=1,5`) it is what replays it.
+/// What a random run is like. As text (`profile=leveled seed=7 operations=300 crash=60 skip=1,5`) it is what replays it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
+    /// The store's.
+    pub profile: Profile,
     /// Of everything.
     pub seed: u64,
     /// Operations before the last check.
@@ -35,7 +37,11 @@ pub struct RunConfig {
 
 impl fmt::Display for RunConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seed={} operations={} crash={}", self.seed, self.operations, self.crash_one_in)?;
+        write!(
+            f,
+            "profile={} seed={} operations={} crash={}",
+            self.profile, self.seed, self.operations, self.crash_one_in
+        )?;
         let skip: Vec<String> = self.skip.iter().map(u64::to_string).collect();
         if skip.is_empty() { Ok(()) } else { write!(f, " skip={}", skip.join(",")) }
     }
@@ -45,17 +51,21 @@ impl FromStr for RunConfig {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut config = Self { seed: 0, operations: 300, crash_one_in: 60, skip: BTreeSet::new() };
+        let profile = Profile::Leveled;
+        let mut config = Self { profile, seed: 0, operations: 300, crash_one_in: 60, skip: BTreeSet::new() };
         let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
         for word in text.split_whitespace() {
             match word.split_once('=') {
+                Some(("profile", value)) => {
+                    config.profile = value.parse().map_err(|error: cuesta::Error| error.to_string())?;
+                }
                 Some(("seed", value)) => config.seed = number(value)?,
                 Some(("operations", value)) => config.operations = number(value)?,
                 Some(("crash", value)) => config.crash_one_in = number(value)?,
                 Some(("skip", value)) => {
                     config.skip = value.split(',').map(number).collect::<Result<_, _>>()?
                 }
-                _ => return Err(format!("{word:?} is none of seed=, operations=, crash=, skip=")),
+                _ => return Err(format!("{word:?} is none of profile=, seed=, operations=, crash=, skip=")),
             }
         }
         Ok(config)
@@ -81,7 +91,9 @@ pub struct Run {
 }
 
 /// A fast tier that was made smaller.
-const SHRUNK_BYTES: u64 = 1_500_000;
+fn shrunk_bytes(profile: Profile) -> u64 {
+    if profile == Profile::Leveled { 1_500_000 } else { 2_000_000 }
+}
 /// Operations between two changes of how fast a medium is.
 const SLOWER_ONE_IN: u64 = 20;
 
@@ -197,10 +209,10 @@ impl Run {
 
     /// One life of the store: open, check, operate.
     fn live(&mut self, sched: &Sched, disk: &SimDisk) -> Result<End, String> {
-        let mut options = options(self.config.seed, self.durability);
+        let mut options = options_of(self.config.profile, self.config.seed, self.durability);
         if self.config.seed % 7 == 2 && self.lives.is_multiple_of(2) {
             // Less than it may hold by now: what is too much drains.
-            options.tiers[0].capacity_bytes = SHRUNK_BYTES;
+            options.tiers[0].capacity_bytes = shrunk_bytes(self.config.profile);
         }
         let mut world = world(sched, disk);
         let slow = if self.config.seed % 5 == 3 { Slow::down(&mut world) } else { Slow::default() };
@@ -448,7 +460,7 @@ impl Run {
     fn check_after_all(&mut self, disk: &SimDisk) -> Result<(), String> {
         let sched = Sched::simulated(self.config.seed ^ 0xf1a1);
         let disk = disk.on(&sched);
-        let options = options(self.config.seed, self.durability);
+        let options = options_of(self.config.profile, self.config.seed, self.durability);
         sched.run(|| {
             let report = cuesta::verify_in(&options, world(&sched, &disk), &mut |_| {});
             let report = report.map_err(|error| format!("verification failed: {error}"))?;
@@ -532,15 +544,16 @@ mod tests {
 
     #[test]
     fn a_run_as_text_is_read_back() {
-        let config = RunConfig { seed: 7, operations: 12, crash_one_in: 0, skip: BTreeSet::from([1, 5]) };
-        assert_eq!(config.to_string(), "seed=7 operations=12 crash=0 skip=1,5");
+        let skip = BTreeSet::from([1, 5]);
+        let config = RunConfig { profile: Profile::PrismDb, seed: 7, operations: 12, crash_one_in: 0, skip };
+        assert_eq!(config.to_string(), "profile=prismdb seed=7 operations=12 crash=0 skip=1,5");
         assert_eq!(config.to_string().parse(), Ok(config));
         assert!("seed=x".parse::<RunConfig>().is_err() && "sead=1".parse::<RunConfig>().is_err());
     }
 
     #[test]
     fn shrinking_leaves_what_the_failure_needs() {
-        let config = RunConfig { seed: 7, operations: 300, crash_one_in: 0, skip: BTreeSet::new() };
+        let config: RunConfig = "seed=7 operations=300 crash=0".parse().unwrap();
         let does = |config: &RunConfig, i: u64| i < config.operations && !config.skip.contains(&i);
         let shrunk = shrink(&config, 10_000, |config| does(config, 17) && does(config, 40));
         assert_eq!(shrunk.operations, 41);

@@ -1,6 +1,6 @@
 //! Short scripts, each cut at every one of its I/O operations in every way that a power cut can turn out.
 
-use crate::fixture::{contents, options, world};
+use crate::fixture::{contents, options, small_fast_bytes, world};
 use crate::model::Model;
 use cuesta::{Batch, Db, Durability, ErrorKind, Options, Range};
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
@@ -47,7 +47,7 @@ pub struct Actor<'a> {
 /// The options of every script: a fast tier that some of them overfill.
 fn small() -> Options {
     let mut options = options(3, Durability::Os);
-    options.tiers[0].capacity_bytes = 3 << 19;
+    options.tiers[0].capacity_bytes = small_fast_bytes();
     options
 }
 

@@ -71,16 +71,16 @@ fn every_change_is_one_edit() {
         db.close().unwrap();
     });
     expect![[r#"
-        edit, 64 bytes: log starts at 2, next file 3, last number #0, next keyspace 1, counters (0 bytes), times (0 bytes)
-        edit, 240 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 3, next file 6, last number #8, counters (133 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 8 writes
-        edit, 248 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 6, next file 9, last number #16, counters (137 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 16 writes
-        edit, 248 bytes: add to level 0 (age 11) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 9, next file 12, last number #24, counters (137 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 24 writes
-        edit, 248 bytes: add to level 0 (age 14) #13[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 12, next file 15, last number #32, counters (137 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 32 writes
-        edit, 248 bytes: remove table 13, remove table 10, remove table 7, remove table 4, add to level 7 (age 0) #15[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], next file 16, last number #32, counters (142 bytes)
+        edit, 80 bytes: log starts at 2, next file 3, last number #0, next keyspace 1, counters (0 bytes), times (0 bytes), profile leveled
+        edit, 248 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 3, next file 6, last number #8, counters (134 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 8 writes
+        edit, 248 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 6, next file 9, last number #16, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 16 writes
+        edit, 248 bytes: add to level 0 (age 11) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 9, next file 12, last number #24, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 24 writes
+        edit, 248 bytes: add to level 0 (age 14) #13[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 12, next file 15, last number #32, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 32 writes
+        edit, 248 bytes: remove table 13, remove table 10, remove table 7, remove table 4, add to level 7 (age 0) #15[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], next file 16, last number #32, counters (143 bytes)
         edit, 64 bytes: create keyspace 1 "a", next file 16, last number #32, next keyspace 2
         edit, 64 bytes: create keyspace 2 "b", next file 16, last number #32, next keyspace 3
         edit, 64 bytes: drop keyspace 1, next file 16, last number #32
-        edit, 208 bytes: last number #32, counters (142 bytes), times (5 bytes)
+        edit, 208 bytes: last number #32, counters (143 bytes), times (5 bytes)
         end
     "#]].assert_eq(&edits(&disk));
 }
@@ -144,7 +144,7 @@ fn after_a_kill_an_open_begins_log_and_manifest_anew() {
             Create tier 0 manifest-00000003 0 at 0
             Write tier 0 manifest-00000003 64 at 0
             Write tier 0 manifest-00000003 65472 at 64
-            Write tier 0 manifest-00000003 64 at 64
+            Write tier 0 manifest-00000003 80 at 64
             Sync tier 0 manifest-00000003 0 at 0
             SyncDirectory tier 0 0 at 0
             Write tier 0 CUESTA 4096 at 0
@@ -157,7 +157,7 @@ fn after_a_kill_an_open_begins_log_and_manifest_anew() {
             SyncDirectory tier 0 0 at 0
             Write tier 0 log-00000004 262080 at 64
             Sync tier 0 log-00000004 0 at 0
-            Write tier 0 manifest-00000003 64 at 128
+            Write tier 0 manifest-00000003 64 at 144
             Sync tier 0 manifest-00000003 0 at 0
             Remove tier 0 log-00000002 0 at 0
             Remove tier 0 manifest-00000001 0 at 0

@@ -15,7 +15,7 @@ fn every_row_holds() {
     let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{told}\n{why}");
     let rows: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), cuesta_sim::rows::ALL.len());
+    assert_eq!(rows.len(), cuesta_sim::rows::ALL.len() * cuesta::Profile::ALL.len());
     for row in rows.iter().filter(|row| row.get("skipped").is_none()) {
         assert!(row["runs"].as_u64().unwrap() > 0 && row["met"].as_bool().unwrap(), "{row}");
         assert!(["row", "fault", "profile", "violations", "figure"].iter().all(|key| row.get(key).is_some()));
@@ -29,7 +29,8 @@ fn a_planted_bug_is_found_and_named() {
     assert!(output.status.success() && told.contains("log-sync-dropped: row 1 case"), "{told}");
     // And the case that was told fails again by its number alone.
     let case = told.split("row 1 case ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
-    let output = cuesta_sim(&["--rows", "1", "--seed", case, "--awake", "log-sync-dropped"]);
+    let leveled = ["--profile", "leveled", "--rows", "1"];
+    let output = cuesta_sim(&[&leveled[..], &["--seed", case, "--awake", "log-sync-dropped"]].concat());
     assert_eq!(output.status.code(), Some(1));
 }
 

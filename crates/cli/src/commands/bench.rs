@@ -221,7 +221,7 @@ impl Args {
         let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
         Options {
             memory_bytes: self.memory_bytes(),
-            profile: self.profile,
+            profile: Some(self.profile),
             durability: self.durability,
             create: Create::New,
             seed: self.seed,

@@ -50,7 +50,7 @@ fn open(setup: &Setup) -> std::result::Result<Box<dyn Contender>, String> {
         );
         Db::open(&Options {
             memory_bytes: setup.memory_bytes,
-            profile: setup.profile.parse()?,
+            profile: Some(setup.profile.parse()?),
             durability: setup.durability.parse()?,
             create: Create::IfMissing,
             seed: setup.seed,

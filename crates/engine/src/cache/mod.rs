@@ -20,7 +20,7 @@ pub(crate) use block::{Block, BlockKey, BlockSlice, FRAME_BYTES, LARGE_BYTES};
 pub(crate) use object::Object;
 
 use crate::error::Result;
-use crate::key::{self, Cursor, Kind, Seq, Target};
+use crate::key::{self, Cursor, Entry, Kind, Seq, Target};
 use crate::memory::Memory;
 use crate::planted::{self, Bug};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -367,6 +367,14 @@ impl Cache {
         }
         if !read.was_cached {
             self.keep_block(read.block, block.clone());
+        }
+    }
+
+    /// Keeps an object that lies in no block, for the memory that it takes.
+    pub(crate) fn keep_found(&self, entry: &Entry<'_>, noted: Flushes) {
+        if object_weight(entry.key.len() + entry.value.len()) <= FRAME_BYTES + OVERHEAD_BYTES {
+            let seq = entry.trailer.seq();
+            self.keep_object(Object::new(entry.key, seq, entry.value, (0, 0)), noted);
         }
     }
 

@@ -368,8 +368,23 @@ impl Engine {
         // The one that is being flushed has its lease and counts twice for a while.
         let sealed = current.sealed.iter().map(|sealed| sealed.memtable.used_bytes());
         let unflushed = sealed.sum::<u64>() + current.active.used_bytes();
-        let free = |tier: &Tier| tier.free_bytes().saturating_sub(if puts { self.reserve(tier) } else { 0 });
-        let free: u64 = self.tiers.all.iter().map(free).sum();
+        let kept = |tier: &Tier| match tier.ordinal {
+            0 if self.objects.is_some() => self.options.beside_slabs_bytes(),
+            _ if puts => self.reserve(tier),
+            _ => 0,
+        };
+        let free = |tier: &Tier| tier.free_bytes().saturating_sub(kept(tier));
+        // Tombstones need slots, too.
+        let in_slots = self.objects.as_ref().map_or(0, |store| {
+            let (all, free) = store.bytes();
+            free.saturating_sub(if puts { all / RESERVE_SHARE } else { 0 })
+        });
+        let in_tiers: Vec<u64> = self.tiers.all.iter().map(free).collect();
+        // What comes into slots goes down some day.
+        if puts && self.objects.is_some() && in_tiers.last() == Some(&0) {
+            return 0;
+        }
+        let free: u64 = in_tiers.iter().sum::<u64>() + in_slots;
         free.saturating_sub(unflushed + unflushed / 4)
     }
 

@@ -71,6 +71,11 @@ pub(crate) enum Awaited {
 }
 
 impl State {
+    fn end(&mut self, plan: &Plan) {
+        let ended = plan.running();
+        self.running.retain(|running| *running != ended);
+    }
+
     /// Why jobs of these kinds are put off, while they are.
     fn refused(&self, awaited: &[Awaited]) -> Option<&Error> {
         awaited.iter().find_map(|kind| self.refused[*kind as usize].why.as_ref())
@@ -129,6 +134,11 @@ impl Background {
     /// Whether jobs find no room.
     pub(super) fn is_refused(&self) -> bool {
         self.state.lock().refused.iter().any(|refused| refused.times > 0)
+    }
+
+    /// Whether a writer was refused, or waits, for want of room.
+    pub(super) fn reclaims(&self) -> bool {
+        self.reclaim.load(Ordering::Relaxed)
     }
 
     /// There is room enough: merges are due by their sizes alone again.
@@ -328,23 +338,39 @@ impl Engine {
         }
     }
 
+    /// The next plan, which its caller carries out by itself.
+    pub(super) fn begin_plan(&self) -> Option<Plan> {
+        let mut state = self.background.state.lock();
+        let plan = self.view(&state.running).and_then(|view| policy::plan(&view))?;
+        state.running.push(plan.running());
+        Some(plan)
+    }
+
+    /// What [`Engine::begin_plan`] began has ended.
+    pub(super) fn end_plan(&self, plan: &Plan) {
+        let mut state = self.background.state.lock();
+        state.end(plan);
+        state.idle_at = None;
+        drop(state);
+        self.background.changed.notify_all();
+    }
+
     fn job_ended(&self, job: &Job, result: Result<()>) {
         let mut state = self.background.state.lock();
         match job {
             Job::Flush => state.flushing = false,
-            Job::Compact(plan) => {
-                let ended = plan.running();
-                state.running.retain(|running| *running != ended);
-            }
+            Job::Compact(plan) => state.end(plan),
             Job::Garbage | Job::Seal => {}
         }
         // What was refused for overlapping this job may be planned now.
         state.idle_at = None;
-        let kind = if matches!(job, Job::Flush) { Awaited::Flush } else { Awaited::Merge } as usize;
+        // Flushes wait for demotions, so who waits for a flush waits for both.
+        let is_flush = matches!(job, Job::Flush | Job::Compact(Plan::Demote { .. }));
+        let kind = if is_flush { Awaited::Flush } else { Awaited::Merge } as usize;
         let wait = match result {
             Ok(()) => {
                 // What a relocation, say, has made room for must show itself first.
-                if matches!(job, Job::Flush | Job::Compact(Plan::Merge { .. })) {
+                if matches!(job, Job::Flush | Job::Compact(Plan::Merge { .. } | Plan::Demote { .. })) {
                     state.refused[kind] = Refused::default();
                     state.failures = 0;
                 }
@@ -398,10 +424,11 @@ impl Engine {
             },
             wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
-        let is_empty = current.version.levels.is_empty();
+        let store = self.store_view();
+        let is_empty = current.version.levels.is_empty() && store.is_none();
         (!is_empty).then(|| {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
-            View::of(&current.version, &self.options, running, tiers.collect(), reclaim)
+            View::of(&current.version, &self.options, running, tiers.collect(), store, reclaim)
         })
     }
 

@@ -6,8 +6,9 @@
 
 use super::Engine;
 use crate::error::Result;
-use crate::key::{Cursor, Kind, Seq, Target, Trailer};
+use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
+use crate::store::SLAB_TIER;
 use crate::table::Way;
 use crate::version::TableHandle;
 use std::fmt;
@@ -20,6 +21,14 @@ pub struct VersionFound {
     pub sequence: u64,
     /// Bytes of its value; `None` for a tombstone.
     pub value_bytes: Option<u64>,
+}
+
+impl VersionFound {
+    fn of(entry: &Entry<'_>) -> Self {
+        let Seq(sequence) = entry.trailer.seq();
+        let is_put = entry.trailer.kind() == Some(Kind::Put);
+        Self { sequence, value_bytes: is_put.then_some(entry.value.len() as u64) }
+    }
 }
 
 /// A container that a read of the key asks, or would ask if nothing above had answered.
@@ -72,6 +81,21 @@ impl Engine {
             let version = VersionFound { sequence, value_bytes: Some(bytes as u64) };
             holdings.push(in_memory("cached object".to_owned(), vec![version]));
         }
+        let objects = self.objects.is_some().then(|| current.contents.index.locations(key));
+        for location in objects.into_iter().flatten() {
+            let found = current.contents.read(location)?;
+            let entry = found.entry();
+            let mut reads = vec![0; tiers];
+            reads[SLAB_TIER as usize] += 1;
+            holdings.push(Holding {
+                container: format!("store, slab {}, slot {}", location.slab, location.slot),
+                tier: Some(SLAB_TIER as usize),
+                excluded_by_filter: false,
+                versions: vec![VersionFound::of(&entry)],
+                reads,
+                answers: false,
+            });
+        }
         for (number, level) in current.version.levels.iter().enumerate() {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
@@ -122,9 +146,7 @@ fn versions(cursor: &mut dyn Cursor, key: &[u8]) -> Result<Vec<VersionFound>> {
     let mut found = Vec::new();
     cursor.go(Target::AtOrAfter(key, Trailer::FIRST))?;
     while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
-        let Seq(sequence) = entry.trailer.seq();
-        let is_put = entry.trailer.kind() == Some(Kind::Put);
-        found.push(VersionFound { sequence, value_bytes: is_put.then_some(entry.value.len() as u64) });
+        found.push(VersionFound::of(&entry));
         cursor.next()?;
     }
     Ok(found)

@@ -17,8 +17,10 @@ use crate::memory::{Charge, Holder};
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
+use crate::store::StoreCursor;
 use crate::table::{Fill, ReadAhead, TableCursor};
 use crate::version::{Run, TableHandle};
+use cuesta_device::Cause;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -26,6 +28,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) enum Source {
     Memtable(MemCursor),
+    Store(Box<StoreCursor>),
     Run(Box<RunCursor>),
 }
 
@@ -144,30 +147,35 @@ impl Cursor for Source {
     fn begin(&mut self, target: Target<'_>) -> Result<()> {
         match self {
             Self::Memtable(cursor) => cursor.begin(target),
+            Self::Store(cursor) => cursor.begin(target),
             Self::Run(cursor) => cursor.begin(target),
         }
     }
     fn finish(&mut self, target: Target<'_>) -> Result<()> {
         match self {
             Self::Memtable(cursor) => cursor.finish(target),
+            Self::Store(cursor) => cursor.finish(target),
             Self::Run(cursor) => cursor.finish(target),
         }
     }
     fn next(&mut self) -> Result<()> {
         match self {
             Self::Memtable(cursor) => cursor.next(),
+            Self::Store(cursor) => cursor.next(),
             Self::Run(cursor) => cursor.next(),
         }
     }
     fn prev(&mut self) -> Result<()> {
         match self {
             Self::Memtable(cursor) => cursor.prev(),
+            Self::Store(cursor) => cursor.prev(),
             Self::Run(cursor) => cursor.prev(),
         }
     }
     fn entry(&self) -> Option<Entry<'_>> {
         match self {
             Self::Memtable(cursor) => cursor.entry(),
+            Self::Store(cursor) => cursor.entry(),
             Self::Run(cursor) => cursor.entry(),
         }
     }
@@ -492,6 +500,12 @@ impl Engine {
         let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
         let mut sources: Vec<Source> =
             memtables.map(|memtable| Source::Memtable(MemCursor::new(memtable.clone()))).collect();
+        if !current.contents.is_empty() {
+            let memory = self.tables.cache.memory().clone();
+            let (contents, tiers) = (current.contents.clone(), self.tiers.clone());
+            let cursor = StoreCursor::new(contents, tiers, memory, Cause::UserRead, limit);
+            sources.push(Source::Store(Box::new(cursor)));
+        }
         let touched = |run: &Run| -> Vec<Arc<TableHandle>> {
             let inside = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
             run.tables.iter().filter(inside).cloned().collect()

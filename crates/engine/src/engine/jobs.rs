@@ -38,7 +38,7 @@ const META_LEAST: u64 = 32 << 10;
 
 /// Most bytes that a job's outputs take.
 #[derive(Clone, Copy, Debug)]
-struct Need {
+pub(super) struct Need {
     data: u64,
     /// Indexes and filters.
     meta: u64,
@@ -54,7 +54,10 @@ impl Need {
 
     /// Of shares of tables: nothing is dropped, and nothing compressed. Indexes and filters take as much as now, with a
     /// quarter more for filters of more bits and tables cut elsewhere.
-    fn of_tables<'a>(options: &Options, tables: impl Iterator<Item = (&'a TableMeta, f64)>) -> Self {
+    pub(super) fn of_tables<'a>(
+        options: &Options,
+        tables: impl Iterator<Item = (&'a TableMeta, f64)>,
+    ) -> Self {
         let (mut bytes, mut meta_bytes) = (0.0, 0.0);
         for (meta, share) in tables {
             bytes += meta.data_bytes.max(meta.raw_bytes + meta.entries * ENTRY_BYTES) as f64 * share;
@@ -62,19 +65,25 @@ impl Need {
         }
         Self::of_entries(options, bytes as u64, meta_bytes as u64)
     }
+
+    /// And of so many objects of a store, in slots of so many bytes.
+    pub(super) fn and_objects(self, options: &Options, entries: u64, bytes: u64) -> Self {
+        let more = Self::of_entries(options, bytes + entries * ENTRY_BYTES, bytes / META_SHARE);
+        Self { data: self.data + more.data, meta: self.meta + more.meta }
+    }
 }
 
 /// A flush or a merge, as the executor is asked for it.
 #[derive(Clone, Copy)]
-struct RunJob<'a> {
-    need: Need,
-    level: usize,
+pub(super) struct RunJob<'a> {
+    pub(super) need: Need,
+    pub(super) level: usize,
     /// Nothing older of its keys lies below.
-    bottom: bool,
-    cause: Cause,
-    paced: &'a Paced<'a>,
+    pub(super) bottom: bool,
+    pub(super) cause: Cause,
+    pub(super) paced: &'a Paced<'a>,
     /// After the first of these keys, up to the second.
-    keys: (Option<&'a [u8]>, Option<&'a [u8]>),
+    pub(super) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
 }
 
 /// Tables to be merged.
@@ -90,13 +99,21 @@ struct MergeJob {
 }
 
 impl Engine {
-    /// Turns the oldest sealed memtable into a run of level 0.
+    /// Turns the oldest sealed memtable into a run of level 0, or puts it into the store.
     pub(super) fn flush_oldest(&self) -> Result<()> {
         // The tables of this moment are let go of at once: their room may be needed while this runs.
         let Some(sealed) = self.current.load().sealed.last().cloned() else { return Ok(()) };
         let input = &mut MemCursor::new(sealed.memtable.clone());
         // All of it is visible: a memtable is sealed between groups.
         self.tables.cache.flush(input)?;
+        if let Some(store) = &self.objects {
+            let log_start = match planted::has(Bug::LogTrimmedEarly) {
+                true => self.current.load().active_log,
+                false => self.log_after_oldest(),
+            };
+            self.flush_into(store, &sealed, log_start)?;
+            return self.retire_logs(sealed.first_log, log_start);
+        }
         let bytes = sealed.memtable.used_bytes();
         let paced = self.begin_paced(Work::Flush, bytes, 0);
         let job = RunJob {
@@ -111,7 +128,7 @@ impl Engine {
         let age = self.catalog.lock().take_file_number();
         let log_start = match planted::has(Bug::LogTrimmedEarly) {
             true => self.current.load().active_log,
-            false => self.log_after(sealed.first_log),
+            false => self.log_after_oldest(),
         };
         if planted::has(Bug::LogRetiredBeforeEdit) {
             self.retire_logs(sealed.first_log, log_start)?;
@@ -129,11 +146,12 @@ impl Engine {
         self.retire_logs(sealed.first_log, log_start)
     }
 
-    /// The first log with entries that are newer than the memtable that began at `first_log`.
-    fn log_after(&self, first_log: u64) -> u64 {
+    /// The first log with entries of another memtable than the oldest, which is being flushed. After a crash several may
+    /// share one.
+    fn log_after_oldest(&self) -> u64 {
         let current = self.current.load();
-        let firsts = current.sealed.iter().map(|s| s.first_log).chain([current.active_log]);
-        firsts.filter(|first| *first > first_log).min().unwrap_or(current.active_log)
+        let newer = current.sealed.split_last().map_or(&[][..], |(_, newer)| newer);
+        newer.last().map_or(current.active_log, |oldest| oldest.first_log)
     }
 
     /// Removes logs that hold nothing any more, or keeps one to be filled again.
@@ -176,6 +194,10 @@ impl Engine {
                 let meta = find(*table)?.meta.clone();
                 let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
                 Edit { removed: vec![*table], added, ..Edit::default() }
+            }
+            Plan::Demote { tables, level, from, to } => {
+                drop(current);
+                return self.demote(tables, *level, from, to);
             }
             Plan::Relocate { table, level, to, .. } => {
                 return self.relocate(find(*table)?.as_ref(), *level, *to);
@@ -272,10 +294,10 @@ impl Engine {
         job: &RunJob<'_>,
     ) -> Result<()> {
         let runs = above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
-        let merges = u64::from(self.options.background_threads - 1).max(1);
-        let share = self.options.memory_bytes / MERGE_MEMORY_SHARE / merges / (above.len() as u64 + 1);
-        let read_ahead = (share as usize).min(MERGE_READ_AHEAD_BYTES);
-        let mut input = Merge::new(runs.map(|run| self.merge_source(run.to_vec(), read_ahead)).collect());
+        let read_ahead = self.merge_read_ahead(above.len() + 1);
+        let source =
+            |run: &[Arc<TableHandle>]| self.merge_source(run.to_vec(), read_ahead, Cause::Compaction);
+        let mut input = Merge::new(runs.map(source).collect());
         let metas = self.write_run(&mut input, job)?;
         if planted::has(Bug::InputsRemovedBeforeEdit) {
             let tables = above.iter().flatten().chain(below);
@@ -340,30 +362,46 @@ impl Engine {
         runs.find(|run| run.tables.iter().any(|table| table.meta.number == number)).map_or(0, |run| run.age)
     }
 
+    /// Bytes that a merge of so many runs reads ahead in each.
+    pub(super) fn merge_read_ahead(&self, runs: usize) -> usize {
+        let merges = u64::from(self.options.background_threads - 1).max(1);
+        let share = self.options.memory_bytes / MERGE_MEMORY_SHARE / merges / runs as u64;
+        (share as usize).min(MERGE_READ_AHEAD_BYTES)
+    }
+
     /// A cursor over tables of a run that leaves the cache alone.
-    fn merge_source(&self, tables: Vec<Arc<TableHandle>>, read_ahead: usize) -> Source {
+    pub(super) fn merge_source(
+        &self,
+        tables: Vec<Arc<TableHandle>>,
+        read_ahead: usize,
+        cause: Cause,
+    ) -> Source {
         let (cache, tiers) = (self.tables.cache.clone(), self.tiers.clone());
         let open = move |handle: &Arc<TableHandle>| {
             let (number, tier) = (handle.meta.number, handle.meta.data_tier);
             let data = tiers.open_table_file(tier, FileId::new(FileKind::Data, number))?;
-            let data = tiers.metered(data, tier as usize, Cause::Compaction);
+            let data = tiers.metered(data, tier as usize, cause);
             Ok(handle.table()?.cursor_over(data, cache.clone(), read_ahead))
         };
         Source::Run(Box::new(RunCursor::new(tables, open)))
     }
 
     /// Writes what readers can still see of `input` as tables of `level`.
-    fn write_run(&self, input: &mut dyn crate::key::Cursor, job: &RunJob<'_>) -> Result<Vec<TableMeta>> {
+    pub(super) fn write_run(
+        &self,
+        input: &mut dyn crate::key::Cursor,
+        job: &RunJob<'_>,
+    ) -> Result<Vec<TableMeta>> {
         let RunJob { need, level, bottom, cause, paced, keys } = *job;
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
-        let boundaries = {
-            let snapshots = self.snapshots.lock();
-            snapshots.boundaries(self.visible())
-        };
+        let boundaries = self.boundaries();
         let dead = self.catalog.lock().dead.clone();
         let place = |bytes: u64| {
+            if self.objects.is_some() {
+                return Placed::on(job_tier);
+            }
             let bytes = bytes.min(need.data);
             // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
             // is kept for it all the same.
@@ -405,10 +443,13 @@ impl Engine {
     /// and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make way for them.
     fn lease_job(&self, need: Need) -> Result<(Lease<'_>, Lease<'_>)> {
         let tiers = &self.tiers.all;
-        let elsewhere = if self.background.is_refused() { &tiers[1..] } else { &[] };
+        let beside_slabs = self.objects.as_ref().is_none_or(|store| store.has_room_beside(self, need.meta));
+        let elsewhere = if self.background.is_refused() || !beside_slabs { &tiers[1..] } else { &[] };
         let mut full = None;
-        for meta_tier in tiers[..1].iter().chain(elsewhere.iter().rev()) {
-            for tier in tiers.iter().rev() {
+        for meta_tier in tiers[..usize::from(beside_slabs)].iter().chain(elsewhere.iter().rev()) {
+            // The first tier is the store's, where there is one.
+            let first = usize::from(self.objects.is_some());
+            for tier in tiers[first..].iter().rev() {
                 match tier.lease(need.data).and_then(|data| Ok((data, meta_tier.lease(need.meta)?))) {
                     Ok(leases) => {
                         self.background.want(0);
@@ -423,7 +464,7 @@ impl Engine {
     }
 
     /// Commits tables that were made; if the edit is refused they are discarded.
-    fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
+    pub(super) fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
         let made: Vec<TableMeta> = edit
             .added
             .iter()
@@ -446,6 +487,6 @@ impl Engine {
 
 /// Whether a commit's error says that the manifest was not written to. After any other the edit may be on media, tables
 /// and all.
-fn is_refusal(error: &Error) -> bool {
+pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly)
 }

@@ -4,14 +4,14 @@
 //!
 //! | state | changed by | read by |
 //! |---|---|---|
-//! | `current`: memtables and version | whoever holds `catalog`'s lock | everyone, without a lock |
+//! | `current`: memtables, store and version | whoever holds `catalog`'s lock | everyone, without a lock |
 //! | `visible` | the leader of a group of writes | everyone, without a lock |
 //! | the log and the active memtable's writing end | the leader ([`write`]) | – |
 //! | `root`: manifest and superblock | whoever has its turn | – |
 //! | `catalog` | whoever has the root's turn, after the manifest has the edit | short lock |
 //!
-//! Lock order: `background` → `catalog` → `snapshots`; `queue`, `creations` and the pacer's are taken alone. Who needs both the root's
-//! turn and the lead takes the root first. No lock is held across I/O.
+//! Lock order: `background` → the store's state → `catalog` → `snapshots`; `queue`, `creations` and the pacer's are taken alone. Who needs both the root's
+//! turn and the lead takes the root first; the store's turn comes before both. No lock is held across I/O.
 //!
 //! A reader loads `current` first and `visible` second. Whatever compaction had dropped by then was shadowed by a
 //! version at or below a `visible` of before, so the reader's number finds everything it should; and what is newer
@@ -29,6 +29,7 @@ pub(crate) mod operations;
 pub(crate) mod read;
 pub(crate) mod snapshots;
 pub(crate) mod stats;
+pub(crate) mod store;
 pub(crate) mod turn;
 pub(crate) mod write;
 
@@ -38,6 +39,7 @@ use crate::key::Seq;
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::planted::{self, Bug};
+use crate::store::Contents;
 use crate::tier::{LogRoom, Tiers};
 use crate::version::{Catalog, KeyspaceState, Tables, Version};
 use admission::Pacer;
@@ -50,6 +52,7 @@ use keyspaces::Creations;
 use operations::Operations;
 use snapshots::Snapshots;
 use std::sync::{Arc, OnceLock};
+use store::Store;
 use turn::Turn;
 use write::WriteQueue;
 
@@ -71,6 +74,8 @@ pub(crate) struct Current {
     pub(crate) active_log: u64,
     /// Newest first.
     pub(crate) sealed: Vec<Sealed>,
+    /// The store below the memtables; empty in profiles that have none.
+    pub(crate) contents: Arc<Contents>,
     pub(crate) version: Arc<Version>,
     /// Raised by every change of this set.
     pub(crate) generation: u64,
@@ -94,6 +99,8 @@ pub(crate) struct Engine {
     pub(crate) queue: WriteQueue,
     pub(crate) snapshots: Mutex<Snapshots>,
     pub(crate) background: Background,
+    /// Of profiles that have a store below the memtable.
+    pub(crate) objects: Option<Store>,
     pub(crate) pacer: Pacer,
     pub(crate) operations: Operations,
     /// Why writes are refused for good.
@@ -148,6 +155,7 @@ impl Engine {
             active: old.active.clone(),
             active_log: old.active_log,
             sealed: old.sealed.clone(),
+            contents: old.contents.clone(),
             version: catalog.version.clone(),
             generation: old.generation + 1,
         };

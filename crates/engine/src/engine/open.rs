@@ -10,7 +10,8 @@
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
 //! 6. make all names durable. After a clean close, go on in the manifest and log that are there. After anything else
 //!    begin both anew: what was replayed is copied into a new log if it is little (so that a store that is killed over
-//!    and over does not grow), else turned into tables; one edit of the new manifest names these and the new log. That
+//!    and over does not grow) or can be flushed into a store below the memtable later, else turned into tables; one edit of
+//!    the new manifest names these and the new log. That
 //!    makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since what is read
 //!    of it now may be the kernel's and never reach the medium, whatever a further sync says;
 //! 7. remove files that the manifest does not name.
@@ -25,9 +26,10 @@ use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
 use super::stats::restore_counters;
+use super::store::{LoadFrom, Store, load};
 use super::turn::Turn;
 use super::write::{Lead, WriteQueue, apply_payload};
-use super::{Current, Engine};
+use super::{Current, Engine, Sealed};
 use crate::cache::Cache;
 use crate::compaction::{OutputOptions, Placed, Retain, write_tables};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,10 +38,11 @@ use crate::format::record::{RecordHeader, RecordKind, push_unsealed};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
 use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
-use crate::memory::Memory;
+use crate::memory::{Holder, Memory};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
+use crate::store::{Contents, SLAB_TIER};
 use crate::tier::{LogRoom, Tier, Tiers};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
@@ -83,6 +86,7 @@ impl Engine {
     /// Opens the store that `options` describe, or makes it.
     pub(crate) fn open(options: Options, world: World) -> Result<(Arc<Self>, Locks)> {
         options.validate()?;
+        let mut options = options;
         let tiers = tiers(&options, &world)?;
         let locks = lock(&tiers)?;
         let superblocks = read_superblocks(&tiers)?;
@@ -98,6 +102,15 @@ impl Engine {
             return Err(Error::new(ErrorKind::Exists, format!("there is a store in {place} already")));
         }
         let found = find(&options, &world, tiers, locks)?;
+        let profile = found.catalog.profile;
+        if let Some(asked) = options.profile.filter(|asked| *asked != profile) {
+            let place = found.tiers.fast().directory.place();
+            let message =
+                format!("the store in {place} is of profile {profile}; it cannot be opened as {asked}");
+            return Err(Error::invalid(message));
+        }
+        options.profile = Some(profile);
+        options.validate()?;
         let mut engine = found.recover(options, world)?;
         engine.0.start_background().inspect_err(|_| engine.0.abandon())?;
         Ok((engine.0.clone(), std::mem::take(&mut engine.1)))
@@ -246,7 +259,8 @@ fn refuse_remains(tiers: &Tiers, superblocks: &[Option<Superblock>]) -> Result<(
             // Before the superblock, making a store writes its first manifest and its first, empty log.
             let empty_log =
                 kind == Some(FileKind::Log) && file.bytes <= crate::format::file::HEADER_BYTES as u64;
-            matches!(kind, Some(FileKind::Log | FileKind::Data | FileKind::Meta)) && !empty_log
+            matches!(kind, Some(FileKind::Log | FileKind::Data | FileKind::Meta | FileKind::Slab))
+                && !empty_log
         });
         if let Some(file) = remains {
             let message = format!("the superblock is missing, though {} is there", file.name);
@@ -281,6 +295,7 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
     let (manifest, log) = (1, 2);
     let wrap = |device| tiers.metered(device, 0, Cause::Manifest);
     let snapshot = Edit { log_start: Some(log), next_file: Some(log + 1), ..Catalog::default().snapshot() };
+    let snapshot = Edit { profile: Some(options.profile.unwrap_or_default()), ..snapshot };
     NextLog::prepare(fast.directory.as_ref(), &wrap, store, log, None)?;
     let begun = Manifest::begin(fast.directory.as_ref(), &wrap, store, manifest, &snapshot)?;
     // Both are whole and durable, as after a clean close.
@@ -366,18 +381,18 @@ fn open_on_fast(tiers: &Tiers, file: FileId, cause: Cause) -> Result<Arc<dyn Dev
 
 /// Every file that the manifest names must be there, as long as it was.
 fn check_files(tiers: &Tiers, catalog: &Catalog, listed: &[Vec<Listed>]) -> Result<()> {
-    for table in catalog.version.tables() {
-        for (tier, file, bytes) in table.meta.parts() {
-            let name = file.to_string();
-            let place = tiers.get(tier)?.directory.place();
-            let found = listed[tier as usize].iter().find(|file| file.name == name);
-            let why = match found {
-                Some(file) if file.bytes == bytes => continue,
-                Some(file) => format!("the file has {} bytes; it was written with {bytes}", file.bytes),
-                None => "the file is missing".to_owned(),
-            };
-            return Err(Error::corrupt(format!("{place}/{name}"), 0, why));
-        }
+    let parts = catalog.version.tables().flat_map(|table| table.meta.parts());
+    let slabs = catalog.slabs.values().map(|(slab, _)| (SLAB_TIER, slab.file(), slab.file_bytes()));
+    for (tier, file, bytes) in parts.chain(slabs) {
+        let name = file.to_string();
+        let place = tiers.get(tier)?.directory.place();
+        let found = listed[tier as usize].iter().find(|file| file.name == name);
+        let why = match found {
+            Some(file) if file.bytes == bytes => continue,
+            Some(file) => format!("the file has {} bytes; it was written with {bytes}", file.bytes),
+            None => "the file is missing".to_owned(),
+        };
+        return Err(Error::corrupt(format!("{place}/{name}"), 0, why));
     }
     Ok(())
 }
@@ -398,10 +413,14 @@ struct Recovered {
     log: Replayed,
     writer: MemTableWriter,
     memtable: Arc<MemTable>,
+    /// Memtables that replay filled before the last, oldest first, where there is a store for them to be flushed into.
+    sealed: Vec<Arc<MemTable>>,
     /// Tables that replay filled before it ended; not in any version yet.
     tables: Vec<(u64, Vec<TableMeta>)>,
-    /// What was replayed, for another log; `None` when it was too much.
+    /// What was replayed, for another log; `None` when it is in tables.
     copied: Option<Copied>,
+    /// It was little enough to be left in the logs that it came from.
+    is_little: bool,
 }
 
 /// Batches as they came out of a log: records with holes for their headers, and each one's numbers and payload length.
@@ -435,12 +454,16 @@ impl Found {
         if planted::has(Bug::NumbersReused) {
             last_seq = Seq(last_seq.0.saturating_sub(2));
         }
-        let keep = was_closed && recovered.copied.is_some() && recovered.log.resumable;
+        let keep = was_closed && recovered.is_little && recovered.log.resumable;
         let log = match keep {
             true => self.resume_log(recovered.log.end)?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
         };
         self.remove_orphans(log.end().file, manifest.number())?;
+        let has_store = self.catalog.profile.has_store();
+        let from = LoadFrom { tiers: &self.tiers, garbage: &self.tables.garbage, store: superblock.store };
+        let contents = if has_store { load(&from, &self.catalog.slabs)? } else { Contents::default() };
+        self.tables.cache.memory().set(Holder::Index, contents.index.held_bytes());
         let operations = Operations::new(&world.sched);
         restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);
         operations.restore_times(&self.catalog.times);
@@ -453,10 +476,13 @@ impl Found {
         });
         let log_bytes = log_counted + older.map(|file| file.bytes).sum::<u64>();
         let log_room = LogRoom::set_aside(&world.sched, self.tiers.fast(), options.log_bytes(), log_bytes);
+        let first_log = self.catalog.log_start;
+        let sealed = |memtable| Sealed { memtable, first_log };
         let current = Current {
             active: recovered.memtable,
             active_log: self.catalog.log_start,
-            sealed: Vec::new(),
+            sealed: recovered.sealed.into_iter().rev().map(sealed).collect(),
+            contents: Arc::new(contents),
             version: self.catalog.version.clone(),
             generation: 0,
         };
@@ -471,6 +497,7 @@ impl Found {
             tables: self.tables,
             current: ArcSwap::from_pointee(current),
             visible: AtomicU64::new(last_seq.0),
+            objects: has_store.then(|| Store::new(&sched, &self.catalog.slabs)),
             catalog: Mutex::new(&sched, self.catalog),
             snapshots: Mutex::new(&sched, Snapshots::default()),
             background: Background::new(&sched),
@@ -499,8 +526,9 @@ impl Found {
         let tiers = self.tiers.clone();
         let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
         let (mut writer, mut memtable) = MemTable::new(self.seed);
-        let mut tables = Vec::new();
-        let mut copied = Some(Copied::default());
+        let (mut tables, mut sealed) = (Vec::new(), Vec::new());
+        let has_store = self.catalog.profile.has_store();
+        let (mut copied, mut is_little) = (Some(Copied::default()), true);
         // Numbers in use by files that no edit names: what a crash left, and the logs themselves.
         let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
         let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
@@ -511,17 +539,21 @@ impl Found {
                 return Err(Error::corrupt("log", header.durable.offset, found));
             }
             apply_payload(&mut writer, payload, header.first_seq)?;
-            match writer.used_bytes() > options.memtable_bytes() / KEEP_LOG_SHARE {
+            is_little &= writer.used_bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
+            match !is_little && !has_store {
                 true => copied = None,
                 false => copied.iter_mut().for_each(|copied| copied.push(header, payload)),
             }
             if writer.used_bytes() > options.memtable_bytes() {
-                tables.push(self.flush_replayed(options, &memtable)?);
+                match has_store {
+                    true => sealed.push(memtable.clone()),
+                    false => tables.push(self.flush_replayed(options, &memtable)?),
+                }
                 (writer, memtable) = MemTable::new(self.seed);
             }
             Ok(())
         })?;
-        Ok(Recovered { log, writer, memtable, tables, copied })
+        Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little })
     }
 
     /// Writes a replayed memtable as tables: their run's age, and what they are.
@@ -705,6 +737,7 @@ impl Found {
             FileKind::Manifest => tier != 0 || id.number != manifest,
             FileKind::Log => tier != 0 || !logs.contains(&id.number),
             FileKind::Data | FileKind::Meta => !tables.contains(&(tier, id)),
+            FileKind::Slab => tier != SLAB_TIER as usize || !self.catalog.slabs.contains_key(&id.number),
         };
         let mut found = Vec::new();
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {

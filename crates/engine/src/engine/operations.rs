@@ -18,14 +18,16 @@ const TIMED: u64 = 64;
 const UNIT_NANOS: u64 = 100;
 const LONGEST_UNITS: u64 = 60_000_000_000 / UNIT_NANOS;
 const DIGITS: u8 = 2;
-/// Memtables, cached objects, the levels, and nothing.
-const ANSWERS: usize = LEVELS_MAX + 3;
+/// Memtables, cached objects, the store below the memtable, the levels, and nothing.
+const ANSWERS: usize = LEVELS_MAX + 4;
 /// The place of lookups that memtables answered.
 pub(super) const BY_MEMTABLES: usize = 0;
 /// The place of lookups that a cached object answered.
 pub(super) const BY_OBJECTS: usize = 1;
+/// The place of lookups that the store below the memtable answered.
+pub(super) const BY_STORE: usize = 2;
 /// The place of lookups that level 0 answered; the levels below follow.
-pub(super) const BY_LEVEL_0: usize = 2;
+pub(super) const BY_LEVEL_0: usize = 3;
 /// The place of lookups that found nothing.
 pub(super) const BY_NOTHING: usize = ANSWERS - 1;
 
@@ -92,7 +94,7 @@ pub struct OperationCounts {
 /// How many lookups a container answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerStats {
-    /// "memtables", "objects" (cached), "level N" or "nothing".
+    /// "memtables", "objects" (cached), "store", "level N" or "nothing".
     pub container: String,
     /// Keys looked up that stopped here.
     pub gets: u64,
@@ -287,6 +289,7 @@ impl Operations {
         let name = |by: usize| match by {
             BY_MEMTABLES => "memtables".to_owned(),
             BY_OBJECTS => "objects".to_owned(),
+            BY_STORE => "store".to_owned(),
             BY_NOTHING => "nothing".to_owned(),
             _ => format!("level {}", by - BY_LEVEL_0),
         };

@@ -7,7 +7,7 @@
 //! a table is remembered as the cache sees fit (`cache`): as an object, two allocations and a copy, or by its block.
 
 use super::iterate::KeyRange;
-use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, BY_OBJECTS, Timed};
+use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, BY_OBJECTS, BY_STORE, Timed};
 use super::{Current, Engine};
 use crate::cache::{Flushes, PointRead};
 use crate::error::{Error, Result};
@@ -26,6 +26,15 @@ const WALK_MAX: usize = 10_000;
 enum Answer {
     Value(Value),
     Deleted,
+}
+
+impl Answer {
+    fn value(self) -> Option<Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Deleted => None,
+        }
+    }
 }
 
 impl Engine {
@@ -77,6 +86,13 @@ impl Engine {
                 bytes += meta.data_bytes as f64 * share;
             }
         }
+        let index = &current.contents.index;
+        let from = range.low_key().map_or(index.first(), |key| index.seek(key));
+        let to = range.high_key().map_or(index.end(), |key| index.seek(key));
+        if from < to {
+            entries += index.count(from, to) as f64;
+            bytes += current.contents.slot_bytes_between(from, to) as f64;
+        }
         for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
             let mut cursor = MemCursor::new(memtable.clone());
             cursor.go(Target::AtOrAfter(range.low_key().unwrap_or_default(), Trailer::FIRST))?;
@@ -113,20 +129,43 @@ impl Engine {
             self.operations.answered(BY_OBJECTS);
             return Ok(Some(Value::object(object)));
         }
+        let store_first = !planted::has(Bug::StoreBelowTables);
+        if store_first && let Some(answer) = self.find_in_store(current, key, bound, noted)? {
+            return Ok(answer.value());
+        }
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
                 if let Some(answer) = self.find_in_table(table, key, bound, noted)? {
                     self.operations.answered(i);
-                    return Ok(match answer {
-                        Answer::Value(value) => Some(value),
-                        Answer::Deleted => None,
-                    });
+                    return Ok(answer.value());
                 }
             }
         }
+        if !store_first && let Some(answer) = self.find_in_store(current, key, bound, noted)? {
+            return Ok(answer.value());
+        }
         self.operations.answered(BY_NOTHING);
         Ok(None)
+    }
+
+    fn find_in_store(
+        &self,
+        current: &Current,
+        key: &[u8],
+        bound: Trailer,
+        fresh: Option<Flushes>,
+    ) -> Result<Option<Answer>> {
+        let Some(found) = current.contents.get(key, bound)? else { return Ok(None) };
+        self.operations.answered(BY_STORE);
+        let entry = found.entry();
+        if entry.trailer.kind() != Some(Kind::Put) {
+            return Ok(Some(Answer::Deleted));
+        }
+        if let Some(fresh) = fresh {
+            self.tables.cache.keep_found(&entry, fresh);
+        }
+        Ok(Some(Answer::Value(Value::copied(entry.value))))
     }
 
     fn find_in_table(

@@ -57,6 +57,21 @@ pub struct LevelStats {
     pub tombstones: u64,
 }
 
+/// The store of objects below the memtable, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectStats {
+    /// Objects, old versions and tombstones included.
+    pub objects: u64,
+    /// Slabs: files of slots of one size.
+    pub slabs: u64,
+    /// Bytes of the slabs' files.
+    pub slab_bytes: u64,
+    /// Bytes of slots that could be filled at once.
+    pub free_bytes: u64,
+    /// Live slots that were found damaged when the store was opened; keys that nothing else has cannot be answered.
+    pub damaged: u64,
+}
+
 /// Bytes of memory, by holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
@@ -76,6 +91,8 @@ pub struct MemoryStats {
     pub write_bytes: u64,
     /// Keyspaces.
     pub keyspace_bytes: u64,
+    /// The index of the store below the memtable.
+    pub index_bytes: u64,
 }
 
 /// The cache, in numbers, since the store was made.
@@ -96,6 +113,8 @@ pub struct Stats {
     pub sequence: u64,
     /// Fastest first.
     pub tiers: Vec<TierStats>,
+    /// The store below the memtable, in profiles that have one.
+    pub objects: Option<ObjectStats>,
     /// From the top.
     pub levels: Vec<LevelStats>,
     /// Who holds memory.
@@ -216,14 +235,26 @@ impl Engine {
             read_bytes: held.held(Holder::Reads),
             write_bytes: held.held(Holder::Writes),
             keyspace_bytes: held.held(Holder::Keyspaces),
+            index_bytes: held.held(Holder::Index),
         };
         let state = match (self.failure.get(), self.background.out_of_room()) {
             (Some(cause), _) => StoreState::ReadOnly(cause.to_string()),
             (None, Some(error)) => StoreState::OutOfRoom(error.to_string()),
             (None, None) => StoreState::Open,
         };
+        let objects = self.objects.as_ref().map(|store| {
+            let (slab_bytes, free_bytes) = store.bytes();
+            ObjectStats {
+                objects: current.contents.index.entries(),
+                slabs: current.contents.slabs.len() as u64,
+                slab_bytes,
+                free_bytes,
+                damaged: current.contents.damaged.len() as u64,
+            }
+        });
         Stats {
             state,
+            objects,
             sequence: self.visible().0,
             levels: current.version.levels.iter().map(level).collect(),
             memory,
@@ -323,7 +354,7 @@ impl fmt::Display for Stats {
         let m = &self.memory;
         writeln!(
             f,
-            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}",
+            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}, index {}",
             Size(m.limit_bytes),
             Size(m.memtable_bytes),
             Size(m.cache_bytes),
@@ -331,8 +362,22 @@ impl fmt::Display for Stats {
             Size(m.table_bytes),
             Size(m.read_bytes),
             Size(m.write_bytes),
-            Size(m.keyspace_bytes)
+            Size(m.keyspace_bytes),
+            Size(m.index_bytes)
         )?;
+        if let Some(o) = &self.objects {
+            let index = m.index_bytes as f64 / o.objects.max(1) as f64;
+            let damaged =
+                if o.damaged > 0 { format!(", {} slots damaged", o.damaged) } else { String::new() };
+            writeln!(
+                f,
+                "store      {} objects in {} slabs of {}, {} free, {index:.1} bytes of index an object{damaged}",
+                o.objects,
+                o.slabs,
+                Size(o.slab_bytes),
+                Size(o.free_bytes)
+            )?;
+        }
         let hits = |counts: HitCounts| {
             let HitCounts { hits, misses } = counts;
             let share = hits as f64 * 100.0 / (hits + misses).max(1) as f64;

@@ -25,6 +25,10 @@ fn constants_are_as_documented() {
         ("table.md", "RESTART_INTERVAL", table::RESTART_INTERVAL),
         ("table.md", "LINE_BYTES", table::LINE_BYTES),
         ("table.md", "FOOTER_BYTES", table::FOOTER_BYTES),
+        ("slab.md", "SLOT_HEADER_BYTES", crate::store::SLOT_HEADER_BYTES),
+        ("slab.md", "SLOT_BYTES_MIN", crate::store::SLOT_BYTES_MIN as usize),
+        ("slab.md", "SHAPE_BYTES", crate::store::SHAPE_BYTES),
+        ("slab.md", "SLOTS_FROM", crate::store::SLOTS_FROM as usize),
     ];
     for (file, name, value) in named {
         let text = page(file);
@@ -44,9 +48,9 @@ fn kinds_are_as_documented() {
     for (word, kind) in kinds.into_iter().chain(more) {
         assert!(text.contains(&format!("| {word} | {} |", kind as u8)), "{word}");
     }
-    assert!(text.contains("superblock 1, manifest 2, log 3, data 4, meta 5"));
+    assert!(text.contains("superblock 1, manifest 2, log 3, data 4, meta 5, slab 6"));
     assert_eq!([FileKind::Superblock as u8, FileKind::Manifest as u8, FileKind::Log as u8], [1, 2, 3]);
-    assert_eq!([FileKind::Data as u8, FileKind::Meta as u8], [4, 5]);
+    assert_eq!([FileKind::Data as u8, FileKind::Meta as u8, FileKind::Slab as u8], [4, 5, 6]);
     assert!(page("record.md").contains("kind: batch 1, seal 2, edit 3"));
     assert!(page("record.md").contains(&format!("`SKIPPABLE_KIND` = {SKIPPABLE_KIND}")));
     assert_eq!([RecordKind::Batch as u8, RecordKind::Seal as u8, RecordKind::Edit as u8], [1, 2, 3]);

@@ -8,7 +8,7 @@ use super::coding::{Decode, Malformed, NUMBER_MAX, Reader};
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// Bytes of the header at the front of every log, manifest and table file.
+/// Bytes of the header at the front of every log, manifest, table and slab file.
 pub(crate) const HEADER_BYTES: usize = 64;
 /// The format this version writes, and the only one it reads before 0.1.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -38,11 +38,18 @@ pub(crate) enum FileKind {
     Data = 4,
     /// The meta part of a table.
     Meta = 5,
+    /// Slots of objects.
+    Slab = 6,
 }
 
 impl FileKind {
-    const NAMED: [(Self, &'static str); 4] =
-        [(Self::Manifest, "manifest"), (Self::Log, "log"), (Self::Data, "data"), (Self::Meta, "meta")];
+    const NAMED: [(Self, &'static str); 5] = [
+        (Self::Manifest, "manifest"),
+        (Self::Log, "log"),
+        (Self::Data, "data"),
+        (Self::Meta, "meta"),
+        (Self::Slab, "slab"),
+    ];
 
     fn from_stored(number: u8) -> Option<Self> {
         match number {

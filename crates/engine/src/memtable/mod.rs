@@ -146,6 +146,10 @@ impl MemTable {
         self.entries.load(Ordering::Acquire) == 0
     }
 
+    pub(crate) fn entry_count(&self) -> u64 {
+        self.entries.load(Ordering::Acquire)
+    }
+
     /// Bytes that entries take: what decides when the table is full.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
@@ -172,6 +176,19 @@ impl MemTable {
         // SAFETY: not null means a linked node; `&self` keeps the arena.
         let found = (!node.is_null()).then(|| unsafe { entry(node) })?;
         (found.key == key).then_some((found.trailer, found.value))
+    }
+
+    /// Every entry, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        // SAFETY: the head is a complete node of full height.
+        let mut node = unsafe { link(self.head, 0) }.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: not null means a linked node; `&self` keeps the arena for as long as the entry lives.
+            let found = (!node.is_null()).then(|| unsafe { entry(node) })?;
+            // SAFETY: as above; every node has a link at level 0.
+            node = unsafe { link(node, 0) }.load(Ordering::Acquire);
+            Some(found)
+        })
     }
 
     /// The last node before (`key`, `trailer`) at every level in `before`, top down; the head where there is none.

@@ -2,10 +2,12 @@
 //! the view's seed; so each decision can be tested as text in, text out.
 
 pub(crate) mod leveled;
+pub(crate) mod msc;
 pub(crate) mod placement;
 
 use crate::options::Options;
 use crate::version::{LEVELS_MAX, Version};
+pub(crate) use msc::{RangeView, StoreView};
 pub(crate) use placement::TierView;
 use std::fmt;
 use std::ops::Range;
@@ -69,6 +71,8 @@ pub(crate) struct View {
     pub(crate) base_bytes: u64,
     /// Writers are refused for want of room: what is shadowed or deleted should give its room back.
     pub(crate) reclaim: bool,
+    /// The store below the memtable, in profiles that have one.
+    pub(crate) store: Option<StoreView>,
 }
 
 /// What to do.
@@ -88,6 +92,8 @@ pub(crate) enum Plan {
     Move { table: u64, from: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
     /// Put a table's data on another tier as it is.
     Relocate { table: u64, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
+    /// Merge the store's objects from one key up to before another with tables, into `level`.
+    Demote { tables: Vec<u64>, level: usize, from: Vec<u8>, to: Vec<u8> },
 }
 
 impl Plan {
@@ -106,6 +112,12 @@ impl Plan {
                 output_level: *to,
                 smallest: smallest.clone(),
                 largest: largest.clone(),
+            },
+            Self::Demote { tables, level, from, to } => RunningPlan {
+                inputs: tables.clone(),
+                output_level: *level,
+                smallest: from.clone(),
+                largest: to.clone(),
             },
         }
     }
@@ -147,6 +159,7 @@ impl View {
         options: &Options,
         running: &[RunningPlan],
         tiers: Vec<TierView>,
+        store: Option<StoreView>,
         reclaim: bool,
     ) -> Self {
         let busy = |number: u64| running.iter().any(|plan| plan.inputs.contains(&number));
@@ -182,13 +195,17 @@ impl View {
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
             reclaim,
+            store,
         }
     }
 }
 
-/// The next thing to do, if anything is due: room on a tier that is almost out of it, then merges, then merges for the
+/// The next thing to do, if anything is due. With a store below the memtable that is a demotion; else room on a tier that is almost out of it, then merges, then merges for the
 /// room that they give back, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
+    if view.store.is_some() {
+        return msc::plan(view);
+    }
     placement::urgent(view)
         .or_else(|| leveled::plan(view))
         .or_else(|| leveled::reclaim(view))
@@ -211,6 +228,11 @@ impl fmt::Display for Plan {
             Self::Move { table, from, to, .. } => write!(f, "move #{table} from L{from} to L{to}"),
             Self::Relocate { table, level, to, .. } => {
                 write!(f, "relocate #{table} of L{level} to tier {to}")
+            }
+            Self::Demote { tables, level, from, to } => {
+                write!(f, "demote [{}..{})", from.escape_ascii(), to.escape_ascii())?;
+                let tables: Vec<_> = tables.iter().map(|number| format!("#{number}")).collect();
+                if tables.is_empty() { Ok(()) } else { write!(f, " into L{level}: {}", tables.join(" ")) }
             }
         }
     }

@@ -139,7 +139,12 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
 /// What has to go down before anything else is done, since a tier is almost full.
 pub(crate) fn urgent(view: &View) -> Option<Plan> {
     let short = |tier: usize| view.tiers[tier].is_short();
-    if (0..view.tiers.len() - 1).any(short) { down(view, &wishes(view), short) } else { None }
+    // The first tier is the store's, where there is one, and no table's data lies there.
+    if view.store.is_none() && (0..view.tiers.len() - 1).any(short) {
+        down(view, &wishes(view), short)
+    } else {
+        None
+    }
 }
 
 /// The lowest rank on a tier that is `crowded` and should be on a slower one that has room for it, and for a merge.

@@ -6,7 +6,10 @@ use super::{TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
 use crate::memory::Holder;
+use crate::profile::Profile;
+use crate::store::{SlabMeta, Slots};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -81,6 +84,10 @@ pub(crate) struct Catalog {
     pub(crate) dead: BTreeSet<u32>,
     pub(crate) counters: Vec<u8>,
     pub(crate) times: Vec<u8>,
+    /// What the store was made as, and must be opened as.
+    pub(crate) profile: Profile,
+    /// The slabs of the store below the memtable, and which of their slots are live.
+    pub(crate) slabs: BTreeMap<u64, (SlabMeta, Slots)>,
 }
 
 /// What an edit leaves without a use.
@@ -114,8 +121,56 @@ impl Default for Catalog {
             dead: BTreeSet::new(),
             counters: Vec::new(),
             times: Vec::new(),
+            profile: Profile::Leveled,
+            slabs: BTreeMap::new(),
         }
     }
+}
+
+/// The slabs that an edit changes, as they are after it.
+///
+/// # Errors
+/// `Internal` when it names a slab or a slot that is not there, or not so.
+fn changed_slabs(
+    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    edit: &Edit,
+) -> Result<BTreeMap<u64, (SlabMeta, Slots)>> {
+    let refuse = |slab: u64, why: &str| Err(Error::internal(format!("an edit of slab {slab}: {why}")));
+    let mut changed = BTreeMap::new();
+    for meta in &edit.slabs_added {
+        if slabs.contains_key(&meta.number)
+            || changed.insert(meta.number, (*meta, Slots::default())).is_some()
+        {
+            return refuse(meta.number, "it is there already");
+        }
+    }
+    let all = [(&edit.freed, false), (&edit.taken, true)];
+    for (run, takes) in all.into_iter().flat_map(|(runs, takes)| runs.iter().map(move |run| (run, takes))) {
+        let slab = run.slab;
+        let (meta, live) = match changed.entry(slab) {
+            Entry::Occupied(found) => found.into_mut(),
+            Entry::Vacant(new) => match slabs.get(&slab) {
+                Some(found) => new.insert(found.clone()),
+                None => return refuse(slab, "it is not there"),
+            },
+        };
+        let verb = if takes { "taken" } else { "freed" };
+        if run.end().is_none_or(|end| end > meta.slots) {
+            return refuse(slab, &format!("slots past its end are {verb}"));
+        }
+        for slot in run.slots() {
+            if !(if takes { live.insert(slot) } else { live.remove(slot) }) {
+                return refuse(slab, &format!("slot {slot} cannot be {verb}"));
+            }
+        }
+    }
+    for slab in &edit.slabs_removed {
+        let live = changed.get(slab).or_else(|| slabs.get(slab)).map(|(_, live)| live.count());
+        if live != Some(0) {
+            return refuse(*slab, &format!("it is removed with {live:?} live slots"));
+        }
+    }
+    Ok(changed)
 }
 
 impl Catalog {
@@ -132,6 +187,7 @@ impl Catalog {
     /// `Internal` when it does not fit what exists; nothing changed then.
     pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Gone> {
         let mut gone = Gone::default();
+        let slabs = changed_slabs(&self.slabs, edit)?;
         if !edit.added.is_empty() || !edit.removed.is_empty() {
             let next = self.version.apply(edit, tables)?;
             for table in self.version.tables().filter(|table| edit.removed.contains(&table.meta.number)) {
@@ -145,6 +201,9 @@ impl Catalog {
             }
             self.version = Arc::new(next);
         }
+        self.slabs.extend(slabs);
+        self.slabs.retain(|number, _| !edit.slabs_removed.contains(number));
+        self.profile = edit.profile.unwrap_or(self.profile);
         for id in &edit.dropped {
             self.dead.insert(*id);
             if let Some(state) = self.keyspaces.values().find(|state| state.id.0 == *id) {
@@ -210,6 +269,9 @@ impl Catalog {
                 .map(|state| state.asked())
                 .filter(|(_, gets, written)| gets + written > 0)
                 .collect(),
+            profile: Some(self.profile),
+            slabs_added: self.slabs.values().map(|(meta, _)| *meta).collect(),
+            taken: self.slabs.iter().flat_map(|(slab, (_, live))| live.runs(*slab)).collect(),
             ..Edit::default()
         };
         for (level, runs) in self.version.levels.iter().enumerate() {

@@ -7,6 +7,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::coding::{put_bytes, put_field, put_varint};
 use crate::format::{Decode, FileId, FileKind, Malformed, Reader};
 use crate::key::Seq;
+use crate::profile::Profile;
+use crate::store::{SlabMeta, SlotRun};
 use std::fmt;
 
 /// What is known of a table without opening it.
@@ -123,6 +125,15 @@ pub(crate) struct Edit {
     /// What keyspaces were asked so far: id, keys looked up, entries written. Those that are not named were asked as much as
     /// the last edit that names them says.
     pub(crate) asked: Vec<(u32, u64, u64)>,
+    /// What the store was made as.
+    pub(crate) profile: Option<Profile>,
+    pub(crate) slabs_added: Vec<SlabMeta>,
+    /// After slots were freed and taken; nothing in them is live any more.
+    pub(crate) slabs_removed: Vec<u64>,
+    /// Slots that are live from now on, by place.
+    pub(crate) taken: Vec<SlotRun>,
+    /// Slots that are live no more, by place.
+    pub(crate) freed: Vec<SlotRun>,
 }
 
 mod field {
@@ -137,6 +148,39 @@ mod field {
     pub(super) const COUNTERS: u64 = 9;
     pub(super) const ASKED: u64 = 10;
     pub(super) const TIMES: u64 = 11;
+    pub(super) const PROFILE: u64 = 12;
+    pub(super) const ADD_SLAB: u64 = 13;
+    pub(super) const REMOVE_SLAB: u64 = 14;
+    pub(super) const TAKE_SLOTS: u64 = 15;
+    pub(super) const FREE_SLOTS: u64 = 16;
+}
+
+/// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
+/// before and its length.
+fn put_slots(out: &mut Vec<u8>, runs: &[SlotRun]) {
+    put_varint(out, runs[0].slab);
+    let mut end = 0;
+    for run in runs {
+        put_varint(out, u64::from(run.from - end));
+        put_varint(out, u64::from(run.len));
+        end = run.from + run.len;
+    }
+}
+
+fn take_slots(body: &mut Reader<'_>, runs: &mut Vec<SlotRun>) -> Decode<()> {
+    let slab = body.number()?;
+    let mut end = 0u32;
+    while !body.is_empty() {
+        let (gap, len) = (body.varint_u32()?, body.varint_u32()?);
+        let from = end.checked_add(gap).filter(|_| len > 0);
+        let (Some(from), Some(after)) = (from, end.checked_add(gap).and_then(|from| from.checked_add(len)))
+        else {
+            return Err(Malformed(format!("slab {slab}: a run of {len} slots, {gap} after {end}")));
+        };
+        end = after;
+        runs.push(SlotRun { slab, from, len });
+    }
+    Ok(())
 }
 
 impl Edit {
@@ -178,6 +222,24 @@ impl Edit {
             if let Some(value) = value {
                 put(number, true, &varint(value));
             }
+        }
+        if let Some(profile) = self.profile {
+            put(field::PROFILE, true, &|out| out.extend_from_slice(profile.name().as_bytes()));
+        }
+        for slab in &self.slabs_added {
+            put(field::ADD_SLAB, true, &|out| {
+                [slab.number, slab.slot_bytes, u64::from(slab.slots)]
+                    .into_iter()
+                    .for_each(|n| put_varint(out, n));
+            });
+        }
+        for (number, slots) in [(field::FREE_SLOTS, &self.freed), (field::TAKE_SLOTS, &self.taken)] {
+            for of_slab in slots.chunk_by(|a, b| a.slab == b.slab) {
+                put(number, true, &|out| put_slots(out, of_slab));
+            }
+        }
+        for number in &self.slabs_removed {
+            put(field::REMOVE_SLAB, true, &varint(*number));
         }
         for (number, bytes) in [(field::COUNTERS, &self.counters), (field::TIMES, &self.times)] {
             if let Some(bytes) = bytes {
@@ -238,6 +300,23 @@ impl Edit {
                 return Ok(true);
             }
             field::ASKED => self.asked.push((body.varint_u32()?, body.number()?, body.number()?)),
+            field::PROFILE => {
+                let name = std::str::from_utf8(body.rest()).ok();
+                let profile = name.and_then(|name| name.parse().ok());
+                self.profile = Some(profile.ok_or_else(|| Malformed::new("a profile that is not known"))?);
+                return Ok(true);
+            }
+            field::ADD_SLAB => {
+                let (number, slot_bytes, slots) = (body.number()?, body.number()?, body.varint_u32()?);
+                let slab = SlabMeta { number, slot_bytes, slots };
+                if !slab.is_sane() {
+                    return Err(Malformed(format!("{slab}: that cannot be")));
+                }
+                self.slabs_added.push(slab);
+            }
+            field::REMOVE_SLAB => self.slabs_removed.push(body.number()?),
+            field::TAKE_SLOTS => take_slots(&mut body, &mut self.taken)?,
+            field::FREE_SLOTS => take_slots(&mut body, &mut self.freed)?,
             _ => return Ok(false),
         }
         body.finish()?;
@@ -263,6 +342,19 @@ impl fmt::Display for Edit {
             format!("keyspace {id} was asked {gets} gets and {written} writes")
         };
         words.extend(self.asked.iter().map(asked));
+        words.extend(self.profile.map(|profile| format!("profile {profile}")));
+        words.extend(self.slabs_added.iter().map(|slab| format!("add {slab}")));
+        for (verb, slots) in [("free", &self.freed), ("take", &self.taken)] {
+            let of_slab = |runs: &[SlotRun]| {
+                let slots = runs.iter().map(|run| match run.len {
+                    1 => run.from.to_string(),
+                    len => format!("{}-{}", run.from, run.from + len - 1),
+                });
+                format!("{verb} slots {} of slab {}", slots.collect::<Vec<_>>().join(" "), runs[0].slab)
+            };
+            words.extend(slots.chunk_by(|a, b| a.slab == b.slab).map(of_slab));
+        }
+        words.extend(self.slabs_removed.iter().map(|number| format!("remove slab {number}")));
         f.write_str(&words.join(", "))
     }
 }
@@ -270,6 +362,10 @@ impl fmt::Display for Edit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn run(slab: u64, from: u32, len: u32) -> SlotRun {
+        SlotRun { slab, from, len }
+    }
 
     fn sample() -> Edit {
         let meta = TableMeta {
@@ -296,6 +392,11 @@ mod tests {
             counters: Some(vec![1, 2, 3]),
             times: Some(vec![4, 5]),
             asked: vec![(0, 7, 1 << 40), (2, 0, 3)],
+            profile: Some(Profile::PrismDb),
+            slabs_added: vec![SlabMeta { number: 9, slot_bytes: 1152, slots: 700 }],
+            slabs_removed: vec![3],
+            taken: vec![run(9, 0, 3), run(9, 7, 1), run(9, 699, 1)],
+            freed: vec![run(3, 5, 1), run(8, 1, 1), run(8, 4, 2)],
         }
     }
 

@@ -1,15 +1,16 @@
 //! Handles to tables, and the end of their files.
 //!
 //! A handle opens its table when it is read, so a damaged table hurts only those who read it. The edit that removes a
-//! table marks its files; when the last version or cursor that holds one lets go, the file comes onto the list of
-//! garbage, and a background worker removes it: readers never do. A table whose data was relocated has two handles for
-//! a while, which share its meta file: a reader of the old one may open it after the new one is gone.
+//! table marks its files, which go when the last version or cursor that holds one lets go (`garbage`). A table whose data
+//! was relocated has two handles for a while, which share its meta file: a reader of the old one may open it after the new
+//! one is gone.
 
 use super::edit::TableMeta;
 use super::opened::Opened;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
+use crate::garbage::{Garbage, HeldFile};
 use crate::planted::{self, Bug};
 use crate::table::Table;
 use crate::tier::Tiers;
@@ -28,14 +29,11 @@ pub(crate) struct Tables {
     pub(crate) store: StoreId,
     pub(crate) tiers: Arc<Tiers>,
     pub(crate) cache: Arc<Cache>,
-    garbage: Mutex<Vec<Part>>,
+    pub(crate) garbage: Arc<Garbage>,
     opened: Mutex<Opened>,
     /// Tables whose data was relocated and still lies where it was, too, for readers that hold it.
     lingering: Mutex<BTreeSet<u64>>,
 }
-
-/// A file of a table: its tier, its name, its bytes.
-type Part = (u32, FileId, u64);
 
 impl Tables {
     /// At most `open_max` of them are open at once.
@@ -46,24 +44,18 @@ impl Tables {
         cache: Arc<Cache>,
         open_max: usize,
     ) -> Arc<Self> {
-        let (garbage, lingering) = (Mutex::new(sched, Vec::new()), Mutex::new(sched, BTreeSet::new()));
+        let (garbage, lingering) = (Garbage::new(sched), Mutex::new(sched, BTreeSet::new()));
         let opened = Mutex::new(sched, Opened::new(open_max));
         Arc::new(Self { store, tiers, cache, garbage, opened, lingering })
     }
 
-    /// Removes the files of tables that nobody holds any more. Names are not synced: a file that comes back after a
-    /// power cut is an orphan, and open removes it.
+    /// Removes the files that nobody holds any more.
     pub(crate) fn collect_garbage(&self) -> Result<()> {
-        let garbage = std::mem::take(&mut *self.garbage.lock());
-        for (tier, file, bytes) in garbage {
-            let tier = self.tiers.get(tier)?;
-            tier.remove(file)?;
-            tier.uncount(bytes);
+        self.garbage.collect(&self.tiers, |file| {
             if file.kind == FileKind::Data {
                 self.lingering.lock().remove(&file.number);
             }
-        }
-        Ok(())
+        })
     }
 
     /// Whether an old copy of this table's data is still there.
@@ -73,33 +65,7 @@ impl Tables {
 
     /// Whether there is anything to collect.
     pub(crate) fn has_garbage(&self) -> bool {
-        !self.garbage.lock().is_empty()
-    }
-}
-
-/// A file of a table, as long as somebody may open it.
-struct TableFile {
-    part: Part,
-    tables: Arc<Tables>,
-    /// It goes with its last holder.
-    obsolete: AtomicBool,
-}
-
-impl TableFile {
-    fn new(part: Part, tables: Arc<Tables>) -> Self {
-        Self { part, tables, obsolete: AtomicBool::new(false) }
-    }
-
-    fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for TableFile {
-    fn drop(&mut self) {
-        if *self.obsolete.get_mut() {
-            self.tables.garbage.lock().push(self.part);
-        }
+        !self.garbage.is_empty()
     }
 }
 
@@ -107,9 +73,9 @@ impl Drop for TableFile {
 pub(crate) struct TableHandle {
     pub(crate) meta: TableMeta,
     tables: Arc<Tables>,
-    data_file: TableFile,
+    data_file: HeldFile,
     /// Shared by all handles of the table.
-    meta_file: Arc<TableFile>,
+    meta_file: Arc<HeldFile>,
     opened: ArcSwapOption<Table>,
     /// Since the hand of the open tables came by last.
     used: AtomicBool,
@@ -131,18 +97,18 @@ impl Deref for OpenTable {
 impl TableHandle {
     pub(crate) fn new(meta: TableMeta, tables: Arc<Tables>) -> Arc<Self> {
         let [_, part] = meta.parts();
-        let meta_file = Arc::new(TableFile::new(part, tables.clone()));
+        let meta_file = Arc::new(HeldFile::new(part, tables.garbage.clone()));
         Self::over(meta, tables, meta_file, Arc::default())
     }
 
     fn over(
         meta: TableMeta,
         tables: Arc<Tables>,
-        meta_file: Arc<TableFile>,
+        meta_file: Arc<HeldFile>,
         reads: Arc<AtomicU64>,
     ) -> Arc<Self> {
         let [part, _] = meta.parts();
-        let data_file = TableFile::new(part, tables.clone());
+        let data_file = HeldFile::new(part, tables.garbage.clone());
         Arc::new(Self {
             meta,
             tables,

@@ -2,13 +2,12 @@
 //! answers with an error; it never answers wrongly and never leaves out silently. Damage to a data part harms no key
 //! outside its block.
 
-use crate::fixture::{contents, options, world};
+use crate::fixture::{Shared, contents, options, world};
 use crate::model::Contents;
 use cuesta::{Db, Durability, Options};
 use cuesta_device::sim::{Effect, Fault, SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 const KEYS: u64 = 60;
 const VALUE_BYTES: usize = 300;
@@ -87,7 +86,7 @@ fn make(seed: u64) -> Result<(SimDisk, SimDisk, Contents), String> {
 }
 
 fn bases() -> &'static Result<Bases, String> {
-    static BASES: OnceLock<Result<Bases, String>> = OnceLock::new();
+    static BASES: Shared<Result<Bases, String>> = Shared::new();
     BASES.get_or_init(|| {
         let (older, closed, found) = make(1)?;
         let (_, foreign, _) = make(2)?;
@@ -118,8 +117,8 @@ pub(super) fn prepare() {
 }
 
 /// Opens a damaged store and reads everything, key by key and as a scan. `once` for damage to one read, which hurts only
-/// whoever made it.
-fn look(base: &Base, disk: &SimDisk, sched: &Sched, in_data: bool, once: bool) -> Result<bool, String> {
+/// whoever made it; `file` is the one that is damaged, if it is one.
+fn look(base: &Base, disk: &SimDisk, sched: &Sched, file: &str, once: bool) -> Result<bool, String> {
     let Ok(db) = Db::open_in(&small(), world(sched, disk)) else { return Ok(false) };
     let newest = &base.allowed[base.allowed.len() - 1];
     // Of the tail of an unclean log any part may be gone; what was durable may not.
@@ -149,14 +148,16 @@ fn look(base: &Base, disk: &SimDisk, sched: &Sched, in_data: bool, once: bool) -
             }
         }
     }
-    if in_data && unreadable > KEYS_PER_BLOCK {
+    let in_slab = file.starts_with("slab");
+    if (in_slab || file.starts_with("data")) && unreadable > KEYS_PER_BLOCK {
         return Err(format!("damage to one block made {unreadable} keys unreadable"));
     }
     let scanned = contents(&db);
     match if once { scanned.or_else(|_| contents(&db)) } else { scanned } {
         Ok(found) if base.allowed.contains(&found) => {}
         Ok(_) => return Err("a scan shows a state that never was".to_owned()),
-        Err(_) if unreadable > 0 => {}
+        // A scan looks at each version that lies in a slot, also where the memtable has a newer one.
+        Err(_) if unreadable > 0 || in_slab => {}
         Err(error) => return Err(format!("every key can be read, but a scan fails: {error}")),
     }
     Ok(true)
@@ -199,7 +200,7 @@ struct Stretch {
 }
 
 fn stretches() -> &'static [Stretch] {
-    static STRETCHES: OnceLock<Vec<Stretch>> = OnceLock::new();
+    static STRETCHES: Shared<Vec<Stretch>> = Shared::new();
     STRETCHES.get_or_init(|| {
         let mut out = Vec::new();
         let Ok(bases) = bases() else { return out };
@@ -246,11 +247,13 @@ pub(super) fn rot_case(mut number: u64) -> Result<u64, String> {
         }
         if base.closed {
             let report = cuesta::verify_in(&small(), world(sched, disk), &mut |_| {});
-            if report.is_ok_and(|report| report.problems.is_empty()) {
+            // What is in a slab's free slots is nobody's; that nothing is missed there, reading shows.
+            let may_be_free = file.starts_with("slab-");
+            if report.is_ok_and(|report| report.problems.is_empty()) && !may_be_free {
                 return Err("passes verification".to_owned());
             }
         }
-        look(base, disk, sched, file.starts_with("data"), false).map(drop)
+        look(base, disk, sched, file, false).map(drop)
     });
     let told = |what| {
         format!("{} store, {:?} at byte {at} of {file} of tier {tier}: {what}", base.name, stretch.rot)
@@ -292,7 +295,7 @@ impl Bases {
 }
 
 fn astray() -> &'static [Astray] {
-    static ALL: OnceLock<Vec<Astray>> = OnceLock::new();
+    static ALL: Shared<Vec<Astray>> = Shared::new();
     ALL.get_or_init(|| {
         let mut out = Vec::new();
         let Ok(bases) = bases() else { return out };
@@ -347,7 +350,7 @@ pub(super) fn astray_case(number: u64) -> Result<u64, String> {
     let base = &bases.all[0];
     let checked = with_copy(&base.disk, |disk, sched| {
         what.happen(bases, disk);
-        let opened = look(base, disk, sched, false, matches!(what, Astray::Read(..)))?;
+        let opened = look(base, disk, sched, "", matches!(what, Astray::Read(..)))?;
         match what {
             Astray::TierOf(..) if opened => Err("the store opens".to_owned()),
             _ => Ok(()),

@@ -2,9 +2,9 @@
 //! asks the same of the media, operation by operation.
 
 use super::config;
-use crate::fixture::{contents, options, world};
+use crate::fixture::{contents, options, profile, world};
 use crate::run::Run;
-use cuesta::{Batch, Db, Durability, Options, Range, Snapshot};
+use cuesta::{Batch, Db, Durability, Options, Profile, Range, Snapshot};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -56,7 +56,8 @@ fn option_set(set: u64) -> (Options, usize) {
         durability: levels[(set % 4) as usize],
         ..options(set * 31, Durability::Os)
     };
-    let tiers = 1 + (set % 2) as usize;
+    // One tier alone is not for every profile.
+    let tiers = if profile() == Profile::Leveled { 1 + (set % 2) as usize } else { 2 };
     // None of the fast tier's size, little, or all of it: where data lies must not matter.
     chosen.tiers[0].capacity_bytes = [16 << 20, 24 << 20, 1 << 30][rng.below(3) as usize];
     chosen.tiers.truncate(tiers);

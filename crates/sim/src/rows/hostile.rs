@@ -6,11 +6,10 @@
 //! [`feed`] makes changes out of any bytes: cases draw these by their seed, the targets in `fuzz/` let libFuzzer find
 //! them.
 
-use crate::fixture::{contents, options, world};
+use crate::fixture::{Shared, contents, options, world};
 use cuesta::{Db, Durability, Options};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
-use std::sync::OnceLock;
 
 /// Which files are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +24,16 @@ pub enum Format {
     Data,
     /// Meta parts of tables.
     Meta,
+    /// Slabs of the store below the memtable, in profiles that have one.
+    Slab,
     /// All of them.
     Store,
 }
 
 impl Format {
     /// Every one; an input kept in `crates/sim/hostile` begins with its name.
-    pub const ALL: [Self; 6] =
-        [Self::Log, Self::Manifest, Self::Superblock, Self::Data, Self::Meta, Self::Store];
+    pub const ALL: [Self; 7] =
+        [Self::Log, Self::Manifest, Self::Superblock, Self::Data, Self::Meta, Self::Slab, Self::Store];
 
     fn includes(self, name: &str) -> bool {
         match self {
@@ -41,6 +42,7 @@ impl Format {
             Self::Superblock => name == "CUESTA",
             Self::Data => name.starts_with("data-"),
             Self::Meta => name.starts_with("meta-"),
+            Self::Slab => name.starts_with("slab-"),
             Self::Store => true,
         }
     }
@@ -57,7 +59,7 @@ fn small() -> Options {
 
 /// A store closed cleanly, and one killed with a log to be replayed; made without checksums.
 fn bases() -> &'static [SimDisk; 2] {
-    static BASES: OnceLock<[SimDisk; 2]> = OnceLock::new();
+    static BASES: Shared<[SimDisk; 2]> = Shared::new();
     BASES.get_or_init(|| {
         let sched = Sched::simulated(5);
         let disk = SimDisk::new(&sched, 2, SimConfig::default());

@@ -4,6 +4,7 @@
 //! The parent runs its own program as a child, which writes the batches of a script and says each that it was told is
 //! written; the parent kills it, opens the store, looks, and lets another child go on.
 
+use crate::fixture::profile;
 use crate::kernel::scratch;
 use crate::kernel::script::{Script, reopened};
 use cuesta::{Db, Durability};
@@ -85,7 +86,13 @@ struct Said {
 fn kill_one(dir: &Path, seed: u64, first: u64, rng: &mut Rng) -> Result<Said, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut child = Command::new(program)
-        .args(["child".as_ref(), dir.as_os_str(), seed.to_string().as_ref(), first.to_string().as_ref()])
+        .args([
+            "child".as_ref(),
+            profile().name().as_ref(),
+            dir.as_os_str(),
+            seed.to_string().as_ref(),
+            first.to_string().as_ref(),
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

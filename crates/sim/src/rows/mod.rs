@@ -16,6 +16,7 @@ mod killed;
 mod kills;
 mod room;
 
+use crate::fixture;
 use crate::kernel;
 use crate::planted::{Bug, wake};
 use crate::run::{Run, RunConfig, shrink};
@@ -246,7 +247,7 @@ impl Row {
 }
 
 fn config(seed: u64, operations: u64, crash_one_in: u64) -> RunConfig {
-    RunConfig { seed, operations, crash_one_in, skip: BTreeSet::new() }
+    RunConfig { profile: fixture::profile(), seed, operations, crash_one_in, skip: BTreeSet::new() }
 }
 
 fn random(config: &RunConfig) -> Result<u64, String> {

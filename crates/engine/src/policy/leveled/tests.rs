@@ -16,6 +16,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
         level0_merge: 4,
         base_bytes: 100,
         reclaim: false,
+        store: None,
     };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(rest) = line.strip_prefix("running L") {

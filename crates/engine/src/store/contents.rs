@@ -1,0 +1,121 @@
+//! What the store holds at one moment, as readers see it: the index, the slabs it points into, and what was found damaged
+//! when the store was opened. Immutable; who holds it may read every object of that moment.
+//!
+//! A lookup costs a search of the index and one read of at most two pages for each version that it looks at, which is one
+//! unless a snapshot holds an older version.
+
+use super::index::{Index, Location, Position};
+use super::slab::{Slab, SlotBytes};
+use super::slot::SLOT_HEADER_BYTES;
+use crate::error::{Error, Result};
+use crate::key::{Entry, Trailer};
+use std::sync::Arc;
+
+/// See the module's head.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) index: Index,
+    /// By number, ascending.
+    pub(crate) slabs: Arc<Vec<Arc<Slab>>>,
+    /// Live slots that say no key: any key that nothing else has may have been in one of them.
+    pub(crate) damaged: Arc<Vec<Error>>,
+}
+
+/// An object that was read and checked, and the pages that it lies in.
+#[derive(Debug)]
+pub(crate) struct Found {
+    bytes: SlotBytes,
+    trailer: Trailer,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl Found {
+    /// # Errors
+    /// `Corrupt`, with slab and slot.
+    pub(super) fn new(slab: &Slab, slot: u32, bytes: SlotBytes) -> Result<Self> {
+        let entry = slab.decode(slot, bytes.bytes())?;
+        let (trailer, key_bytes, value_bytes) = (entry.trailer, entry.key.len(), entry.value.len());
+        Ok(Self { bytes, trailer, key_bytes, value_bytes })
+    }
+
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        let (key, rest) = self.bytes.bytes()[SLOT_HEADER_BYTES..].split_at(self.key_bytes);
+        Entry { key, trailer: self.trailer, value: &rest[..self.value_bytes] }
+    }
+}
+
+impl Contents {
+    /// Whether no reader has to look here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index.entries() == 0 && self.damaged.is_empty()
+    }
+
+    /// A slab that the index names.
+    pub(crate) fn slab(&self, number: u64) -> Result<&Arc<Slab>> {
+        let i = self.slabs.binary_search_by_key(&number, |slab| slab.meta.number);
+        let missing = || Error::internal(format!("the index names slab {number}, which is not there"));
+        i.ok().and_then(|i| self.slabs.get(i)).ok_or_else(missing)
+    }
+
+    /// The newest version of `key` at or after `bound`.
+    ///
+    /// # Errors
+    /// What the device says; `Corrupt` for a damaged slot, and, where there is no version, for any key that may have been
+    /// in a damaged one.
+    pub(crate) fn get(&self, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
+        for location in self.index.locations(key) {
+            let found = self.read(location)?;
+            let entry = found.entry();
+            if entry.key != key {
+                return Err(Error::internal(format!("the index names slot {location:?} for another key")));
+            }
+            if entry.trailer.0 <= bound.0 {
+                return Ok(Some(found));
+            }
+        }
+        self.check_whole().map(|()| None)
+    }
+
+    /// # Errors
+    /// `Corrupt` when some live slot could not be read when the store was opened.
+    pub(crate) fn check_whole(&self) -> Result<()> {
+        self.damaged.first().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    pub(crate) fn read(&self, location: Location) -> Result<Found> {
+        let slab = self.slab(location.slab)?;
+        Found::new(slab, location.slot, slab.read(location.slot)?)
+    }
+
+    /// The same with more slabs.
+    pub(crate) fn with<'a>(&'a self, new: impl Iterator<Item = &'a Arc<Slab>>) -> Self {
+        let mut slabs: Vec<Arc<Slab>> = self.slabs.iter().chain(new).cloned().collect();
+        slabs.sort_by_key(|slab| slab.meta.number);
+        Self { slabs: Arc::new(slabs), ..self.clone() }
+    }
+
+    /// The same without the slabs of these numbers, in which nothing is live.
+    pub(crate) fn without(mut self, slabs: &[u64]) -> Self {
+        if !slabs.is_empty() {
+            let stays = |slab: &&Arc<Slab>| !slabs.contains(&slab.meta.number);
+            self.slabs = Arc::new(self.slabs.iter().filter(stays).cloned().collect());
+        }
+        self
+    }
+
+    /// Bytes of slots between two positions, from a sample of the entries there.
+    pub(crate) fn slot_bytes_between(&self, from: Position, to: Position) -> u64 {
+        const SAMPLE: u64 = 16;
+        let entries = self.index.count(from, to);
+        let (mut at, mut seen, mut bytes, mut key) = (from, 0, 0, Vec::new());
+        while at < to && seen < SAMPLE {
+            if let Some(location) = self.index.entry_to(at, &mut key) {
+                bytes += self.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
+            }
+            at = self.index.next(at);
+            seen += 1;
+        }
+        (bytes * entries).checked_div(seen).unwrap_or(0)
+    }
+}

@@ -1,0 +1,148 @@
+//! Writing objects into slots: pages that share objects are read, changed and written once.
+//!
+//! Objects are sorted by place, and neighbouring ones gathered into runs of pages. A run that has other slots' bytes in it
+//! is read first, since direct I/O writes whole pages. Reads and writes of several runs are under way at once; buffers in
+//! flight are bounded. What is in free slots is anything, and bytes of live slots come back as they were, so a torn write
+//! leaves every live slot as it was. Per run: one read, unless its slab is new, and one write.
+
+use super::contents::Contents;
+use super::index::Location;
+use super::slab::{Slab, pages_of};
+use super::slot::{encode, object_bytes};
+use crate::error::Result;
+use crate::key::Entry;
+use crate::planted::{self, Bug};
+use crate::tier::Tiers;
+use cuesta_device::{AlignedBuf, Cause, Device, ReadRequest, Ticket, WriteRequest};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Longest run of pages, in bytes, unless one object is longer.
+const RUN_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of runs that are under way at once.
+const FLIGHT_BYTES_MAX: u64 = 1 << 20;
+
+/// An object, and the slot that it goes to.
+pub(crate) type Write<'a> = (Location, Entry<'a>);
+
+/// Objects of one slab in neighbouring pages.
+struct Run<'w, 'e> {
+    slab: Arc<Slab>,
+    device: Arc<dyn Device>,
+    pages: Range<u64>,
+    writes: &'w [Write<'e>],
+}
+
+impl Run<'_, '_> {
+    fn bytes(&self) -> u64 {
+        self.pages.end - self.pages.start
+    }
+
+    /// Begins to read its pages; a new slab's are zeros.
+    fn begin(&self, is_new: bool) -> Ticket {
+        let buffer = AlignedBuf::zeroed(self.bytes() as usize);
+        match is_new {
+            true => Ticket::done(Ok(buffer)),
+            false => self.device.submit(ReadRequest { buffer, offset: self.pages.start }),
+        }
+    }
+
+    /// Puts its objects into its pages, and begins to write these.
+    fn change(&self, read: Ticket) -> Result<Ticket> {
+        let mut buffer = read.wait().map_err(|source| self.slab.failed("read", source))?;
+        for (location, entry) in self.writes {
+            let place = self.slab.place(location.slot);
+            let from = (place.offset - self.pages.start) as usize;
+            let place = if planted::has(Bug::SlotChecksumOfAnotherPlace) { place.at(0) } else { place };
+            encode(&mut buffer[from..], place, entry);
+        }
+        let bytes = buffer.len();
+        Ok(self.device.submit_write(WriteRequest { buffer, bytes, offset: self.pages.start }))
+    }
+
+    fn end(&self, written: Ticket) -> Result<()> {
+        written.wait().map(drop).map_err(|source| self.slab.failed("write", source))
+    }
+}
+
+/// What is under way.
+#[derive(Default)]
+struct Flight<'w, 'e> {
+    reading: VecDeque<(Run<'w, 'e>, Ticket)>,
+    writing: VecDeque<(Run<'w, 'e>, Ticket)>,
+    bytes: u64,
+}
+
+impl Drop for Flight<'_, '_> {
+    /// A write that is still under way after a failure must not land on what is written there next.
+    fn drop(&mut self) {
+        self.reading.drain(..).chain(self.writing.drain(..)).for_each(|(_, ticket)| drop(ticket.wait()));
+    }
+}
+
+/// How many of `writes`, which are sorted by place, make a run, and its pages. Two runs never share a page.
+fn first_run(slab: &Slab, writes: &[Write<'_>]) -> (usize, Range<u64>) {
+    let extent = |(location, entry): &Write<'_>| {
+        let from = slab.meta.offset(location.slot);
+        pages_of(from, from + object_bytes(entry))
+    };
+    let mut pages = extent(&writes[0]);
+    let joins = |write: &&Write<'_>| {
+        if write.0.slab != slab.meta.number {
+            return false;
+        }
+        let next = extent(write);
+        let follows = next.start == pages.end && next.end - pages.start <= RUN_BYTES_MAX;
+        let joined = next.start < pages.end || follows;
+        if joined {
+            pages.end = next.end.max(pages.end);
+        }
+        joined
+    };
+    (writes[1..].iter().take_while(joins).count() + 1, pages)
+}
+
+/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet. Nothing is durable before
+/// the slabs that are returned have been synced.
+///
+/// # Errors
+/// What the devices or `check` say; what is in the slots is unknown then. `check` is told the bytes written so far.
+pub(crate) fn fill(
+    tiers: &Tiers,
+    contents: &Contents,
+    new: &BTreeSet<u64>,
+    writes: &mut [Write<'_>],
+    cause: Cause,
+    check: &dyn Fn(u64) -> Result<()>,
+) -> Result<Vec<Arc<Slab>>> {
+    writes.sort_by_key(|(location, _)| *location);
+    let mut devices: BTreeMap<u64, Arc<dyn Device>> = BTreeMap::new();
+    let mut flight = Flight::default();
+    let (mut rest, mut done): (&[Write<'_>], u64) = (writes, 0);
+    loop {
+        while let Some((first, _)) = rest.first().filter(|_| flight.bytes < FLIGHT_BYTES_MAX) {
+            let slab = contents.slab(first.slab)?.clone();
+            let device = devices.entry(first.slab).or_insert_with(|| slab.metered(tiers, cause)).clone();
+            let (count, pages) = first_run(&slab, rest);
+            let (writes, after) = rest.split_at(count);
+            rest = after;
+            let run = Run { slab, device, pages, writes };
+            flight.bytes += run.bytes();
+            let ticket = run.begin(new.contains(&run.slab.meta.number));
+            flight.reading.push_back((run, ticket));
+        }
+        if let Some((run, ticket)) = flight.reading.pop_front() {
+            let ticket = run.change(ticket)?;
+            flight.writing.push_back((run, ticket));
+        } else if let Some((run, ticket)) = flight.writing.pop_front() {
+            run.end(ticket)?;
+            flight.bytes -= run.bytes();
+            done += run.bytes();
+            check(done)?;
+        } else {
+            break;
+        }
+    }
+    devices.keys().map(|slab| contents.slab(*slab).cloned()).collect()
+}

@@ -1,0 +1,489 @@
+//! The index: every key of the store and the slots of its versions, in key order.
+//!
+//! A value, not a place: [`Index::changed`] makes another one, which shares every leaf that the changes leave alone. So
+//! readers take no lock, and whoever holds an index may look into it for as long as it likes.
+//!
+//! Entries lie in leaves of some hundred, each one run of bytes: the prefix that all its keys have, then per entry the
+//! rest of the key, the slab and the slot. A lookup is a binary search over the leaves' first keys and one in a leaf; an
+//! entry takes its key's rest, and about ten bytes. A change costs a copy of each leaf that it falls into, and of the list
+//! of leaves. Versions of a key stand next to each other, newest first, and never in two leaves.
+
+use crate::format::coding::put_varint;
+use crate::format::{Decode, Reader};
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// Entries of a leaf that is cut off more.
+const LEAF_ENTRIES: usize = 256;
+/// A leaf that has become smaller is joined with what follows.
+const LEAF_ENTRIES_MIN: usize = LEAF_ENTRIES / 4;
+/// So many are cut, into one of the usual size and one that is not too small; so a change stays in its leaf.
+const LEAF_ENTRIES_MAX: usize = LEAF_ENTRIES + LEAF_ENTRIES_MIN;
+
+/// Where an object lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Location {
+    /// Number of the slab's file.
+    pub(crate) slab: u64,
+    pub(crate) slot: u32,
+    /// It is a tombstone.
+    pub(crate) deletes: bool,
+}
+
+/// Keys and locations; see the module's head.
+#[derive(Clone, Default)]
+pub(crate) struct Index {
+    leaves: Vec<Arc<Leaf>>,
+    entries: u64,
+    bytes: u64,
+}
+
+/// A place in an index: before its end, or the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    leaf: usize,
+    entry: usize,
+}
+
+/// At least one entry.
+struct Leaf {
+    prefix: Box<[u8]>,
+    /// Per entry: varint length of the key's rest, the rest, varint slab, varint twice the slot, and one more for a
+    /// tombstone.
+    bytes: Box<[u8]>,
+    /// Where each entry begins.
+    starts: Box<[u32]>,
+    tombstones: u64,
+}
+
+impl Leaf {
+    /// Rest of the key, and the location, of entry `i`.
+    fn entry(&self, i: usize) -> (&[u8], Location) {
+        let read = || -> Decode<_> {
+            let mut reader = Reader::new(&self.bytes[self.starts[i] as usize..]);
+            let rest = reader.bytes()?;
+            let (slab, slot) = (reader.varint()?, reader.varint()?);
+            Ok((rest, Location { slab, slot: (slot / 2) as u32, deletes: slot % 2 == 1 }))
+        };
+        // Written by `Leaves::end_leaf`, and never on media.
+        read().unwrap_or_else(|malformed| unreachable!("a leaf that cannot be read: {malformed}"))
+    }
+
+    fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// How entry `i`'s key compares with `key`.
+    fn compare(&self, i: usize, key: &[u8]) -> Ordering {
+        let shared = self.prefix.len().min(key.len());
+        self.prefix[..shared].cmp(&key[..shared]).then_with(|| match key.get(self.prefix.len()..) {
+            Some(rest) => self.entry(i).0.cmp(rest),
+            None => Ordering::Greater,
+        })
+    }
+
+    fn key_to(&self, i: usize, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(self.entry(i).0);
+    }
+
+    /// Bytes of memory, the list's pointer to it included.
+    fn held_bytes(&self) -> u64 {
+        (self.prefix.len()
+            + self.bytes.len()
+            + self.starts.len() * 4
+            + size_of::<Self>()
+            + 3 * size_of::<usize>()) as u64
+    }
+}
+
+impl Index {
+    /// Versions of all keys.
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Memory that it takes, leaves that others share included.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn first(&self) -> Position {
+        Position { leaf: 0, entry: 0 }
+    }
+
+    pub(crate) fn end(&self) -> Position {
+        Position { leaf: self.leaves.len(), entry: 0 }
+    }
+
+    /// The first entry whose key is at or after `key`.
+    pub(crate) fn seek(&self, key: &[u8]) -> Position {
+        // The last leaf that begins before the key: it may hold it, or end before it.
+        let after = self.leaves.partition_point(|leaf| leaf.compare(0, key) == Ordering::Less);
+        let Some(leaf) = after.checked_sub(1) else { return self.first() };
+        let (mut low, mut high) = (0, self.leaves[leaf].len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.leaves[leaf].compare(middle, key) {
+                Ordering::Less => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        match low < self.leaves[leaf].len() {
+            true => Position { leaf, entry: low },
+            false => Position { leaf: leaf + 1, entry: 0 },
+        }
+    }
+
+    /// The entry after `at`, or the end.
+    pub(crate) fn next(&self, at: Position) -> Position {
+        match self.leaves.get(at.leaf) {
+            Some(leaf) if at.entry + 1 < leaf.len() => Position { entry: at.entry + 1, ..at },
+            Some(_) => Position { leaf: at.leaf + 1, entry: 0 },
+            None => at,
+        }
+    }
+
+    /// The entry before `at`.
+    pub(crate) fn prev(&self, at: Position) -> Option<Position> {
+        match at.entry.checked_sub(1) {
+            Some(entry) => Some(Position { entry, ..at }),
+            None => {
+                let leaf = at.leaf.checked_sub(1)?;
+                Some(Position { leaf, entry: self.leaves[leaf].len() - 1 })
+            }
+        }
+    }
+
+    /// What is at `at`: the key into the buffer, and its location; `None` at the end.
+    pub(crate) fn entry_to(&self, at: Position, key: &mut Vec<u8>) -> Option<Location> {
+        let leaf = self.leaves.get(at.leaf)?;
+        leaf.key_to(at.entry, key);
+        Some(leaf.entry(at.entry).1)
+    }
+
+    /// Where the versions of `key` lie, newest first.
+    pub(crate) fn locations<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = Location> + 'a {
+        let mut at = self.seek(key);
+        std::iter::from_fn(move || {
+            let leaf = self.leaves.get(at.leaf)?;
+            if leaf.compare(at.entry, key) != Ordering::Equal {
+                return None;
+            }
+            let found = leaf.entry(at.entry).1;
+            at = self.next(at);
+            Some(found)
+        })
+    }
+
+    /// Entries from `from` up to `to`; linear in the leaves between.
+    pub(crate) fn count(&self, from: Position, to: Position) -> u64 {
+        let leaves: usize = self.leaves[from.leaf.min(to.leaf)..to.leaf].iter().map(|leaf| leaf.len()).sum();
+        (leaves + to.entry).saturating_sub(from.entry) as u64
+    }
+
+    /// Tombstones from `from` up to `to`; linear in the leaves between, and in the entries of the first and the last.
+    pub(crate) fn tombstones(&self, from: Position, to: Position) -> u64 {
+        let within = |leaf: usize, entries: std::ops::Range<usize>| {
+            let leaf = self.leaves.get(leaf);
+            leaf.map_or(0, |leaf| entries.filter(|i| leaf.entry(*i).1.deletes).count() as u64)
+        };
+        if from.leaf == to.leaf {
+            return within(from.leaf, from.entry..to.entry);
+        }
+        let first = self.leaves.get(from.leaf).map_or(0, |leaf| within(from.leaf, from.entry..leaf.len()));
+        let whole: u64 =
+            self.leaves[(from.leaf + 1).min(to.leaf)..to.leaf].iter().map(|leaf| leaf.tombstones).sum();
+        first + whole + within(to.leaf, 0..to.entry)
+    }
+
+    /// Keys that cut the entries from `from` up to `to` into pieces of `entries` each; linear in the leaves between.
+    pub(crate) fn cuts(&self, from: Position, to: Position, entries: u64) -> Vec<Vec<u8>> {
+        let (mut cuts, mut at, mut skip, mut last) = (Vec::new(), from, entries.max(1), Vec::new());
+        while at < to {
+            let left = self.leaves[at.leaf].len() - at.entry;
+            if skip >= left as u64 {
+                skip -= left as u64;
+                at = Position { leaf: at.leaf + 1, entry: 0 };
+            } else {
+                at.entry += skip as usize;
+                skip = 0;
+            }
+            if skip == 0 && at < to {
+                let mut key = Vec::new();
+                self.entry_to(at, &mut key);
+                // Versions of a key stay together.
+                if self.prev(at).and_then(|before| self.entry_to(before, &mut last)).is_some() && last != key
+                {
+                    cuts.push(key);
+                }
+                skip = entries.max(1);
+            }
+        }
+        cuts
+    }
+
+    /// The index after `changes`, each of which says where all versions of its key lie from now on.
+    pub(crate) fn changed(&self, changes: &Changes) -> Self {
+        let mut made = Leaves::default();
+        let mut changes = changes.iter().peekable();
+        let mut key = Vec::new();
+        for (i, leaf) in self.leaves.iter().enumerate() {
+            let ends_before = |key: &[u8]| {
+                self.leaves.get(i + 1).is_some_and(|next| next.compare(0, key) != Ordering::Greater)
+            };
+            let is_touched = changes.peek().is_some_and(|(key, _)| !ends_before(key));
+            if !is_touched && !made.is_short() {
+                made.end_leaf();
+                made.share(leaf);
+                continue;
+            }
+            for entry in 0..leaf.len() {
+                leaf.key_to(entry, &mut key);
+                while let Some((changed, locations)) = changes.next_if(|(changed, _)| *changed < &key[..]) {
+                    locations.iter().for_each(|location| made.push(changed, *location));
+                }
+                if changes.peek().is_none_or(|(changed, _)| *changed != &key[..]) {
+                    made.push(&key, leaf.entry(entry).1);
+                } else if entry + 1 == leaf.len() || leaf.compare(entry + 1, &key) != Ordering::Equal {
+                    // The last version that was there: in its place what is there now.
+                    let (_, locations) = changes.next().unwrap_or_default();
+                    locations.iter().for_each(|location| made.push(&key, *location));
+                }
+            }
+            while let Some((changed, locations)) = changes.next_if(|(changed, _)| !ends_before(changed)) {
+                locations.iter().for_each(|location| made.push(changed, *location));
+            }
+        }
+        for (changed, locations) in changes {
+            locations.iter().for_each(|location| made.push(changed, *location));
+        }
+        made.finish()
+    }
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Index({} entries in {} leaves, {} bytes)", self.entries, self.leaves.len(), self.bytes)
+    }
+}
+
+/// Keys in ascending order, each with where its versions lie, newest first; none for a key that is gone.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    keys: Vec<u8>,
+    locations: Vec<Location>,
+    /// Where each key, and its locations, end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Changes {
+    /// `key` comes after all that were pushed before.
+    pub(crate) fn push(&mut self, key: &[u8], locations: impl IntoIterator<Item = Location>) {
+        self.keys.extend_from_slice(key);
+        self.locations.extend(locations);
+        self.ends.push((self.keys.len(), self.locations.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[Location])> {
+        let mut from = (0, 0);
+        self.ends.iter().map(move |to| {
+            let found = (&self.keys[from.0..to.0], &self.locations[from.1..to.1]);
+            from = *to;
+            found
+        })
+    }
+}
+
+/// An index in the making.
+#[derive(Default)]
+struct Leaves {
+    made: Index,
+    /// Whole keys of the leaf to come, one after the other.
+    keys: Vec<u8>,
+    /// Where each key ends, and its location.
+    entries: Vec<(usize, Location)>,
+}
+
+impl Leaves {
+    fn key(&self, i: usize) -> &[u8] {
+        let from = i.checked_sub(1).map_or(0, |before| self.entries[before].0);
+        &self.keys[from..self.entries[i].0]
+    }
+
+    fn push(&mut self, key: &[u8], location: Location) {
+        let n = self.entries.len();
+        if n >= LEAF_ENTRIES_MAX && self.key(n - 1) != key {
+            let is_cut = |i: &usize| self.key(*i) != self.key(*i - 1);
+            self.cut_leaf((LEAF_ENTRIES..n).find(is_cut).unwrap_or(n));
+        }
+        self.keys.extend_from_slice(key);
+        self.entries.push((self.keys.len(), location));
+    }
+
+    /// There is something to join with what follows.
+    fn is_short(&self) -> bool {
+        (1..LEAF_ENTRIES_MIN).contains(&self.entries.len())
+    }
+
+    fn end_leaf(&mut self) {
+        self.cut_leaf(self.entries.len());
+    }
+
+    /// Makes a leaf of the first `count` entries.
+    fn cut_leaf(&mut self, count: usize) {
+        let Some(last) = count.checked_sub(1) else { return };
+        let shared = self.key(0).iter().zip(self.key(last)).take_while(|(a, b)| a == b).count();
+        let (mut bytes, mut starts) = (Vec::new(), Vec::with_capacity(count));
+        for i in 0..count {
+            starts.push(bytes.len() as u32);
+            let rest = &self.key(i)[shared..];
+            put_varint(&mut bytes, rest.len() as u64);
+            bytes.extend_from_slice(rest);
+            put_varint(&mut bytes, self.entries[i].1.slab);
+            let Location { slot, deletes, .. } = self.entries[i].1;
+            put_varint(&mut bytes, 2 * u64::from(slot) + u64::from(deletes));
+        }
+        let tombstones = self.entries[..count].iter().filter(|(_, location)| location.deletes).count() as u64;
+        let prefix = self.key(0)[..shared].into();
+        let leaf = Leaf { prefix, bytes: bytes.into(), starts: starts.into(), tombstones };
+        let cut = self.entries[last].0;
+        self.keys.drain(..cut);
+        self.entries.drain(..count);
+        self.entries.iter_mut().for_each(|(end, _)| *end -= cut);
+        self.share(&Arc::new(leaf));
+    }
+
+    fn share(&mut self, leaf: &Arc<Leaf>) {
+        self.made.entries += leaf.len() as u64;
+        self.made.bytes += leaf.held_bytes();
+        self.made.leaves.push(leaf.clone());
+    }
+
+    fn finish(mut self) -> Index {
+        self.end_leaf();
+        self.made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuesta_sched::Rng;
+    use std::collections::BTreeMap;
+
+    type Oracle = BTreeMap<Vec<u8>, Vec<Location>>;
+
+    fn all(index: &Index) -> Oracle {
+        let (mut found, mut key, mut at) = (Oracle::new(), Vec::new(), index.first());
+        while let Some(location) = index.entry_to(at, &mut key) {
+            found.entry(key.clone()).or_default().push(location);
+            at = index.next(at);
+        }
+        assert_eq!(at, index.end());
+        found
+    }
+
+    fn some_key(rng: &mut Rng) -> Vec<u8> {
+        let digits = rng.below(4000).to_string();
+        match rng.below(3) {
+            0 => digits.into_bytes(),
+            1 => format!("user{digits:0>12}").into_bytes(),
+            _ => format!("user/{digits}/a longer key").into_bytes(),
+        }
+    }
+
+    #[test]
+    fn changes_lead_to_what_a_map_holds() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let (mut index, mut oracle) = (Index::default(), Oracle::new());
+            for round in 0..30 {
+                // Growing at first, then shrinking.
+                let removes = if round < 15 { 4 } else { 2 };
+                let mut changed = Oracle::new();
+                for _ in 0..rng.below(1500) {
+                    let versions = if rng.one_in(removes) { 0 } else { 1 + rng.below(20) / 18 };
+                    let locations = (0..versions)
+                        .map(|_| {
+                            let (slab, slot) = (rng.below(1 << 40), rng.below(1 << 30) as u32);
+                            Location { slab, slot, deletes: rng.one_in(3) }
+                        })
+                        .collect();
+                    changed.insert(some_key(&mut rng), locations);
+                }
+                let mut changes = Changes::default();
+                for (key, locations) in &changed {
+                    changes.push(key, locations.iter().copied());
+                }
+                index = index.changed(&changes);
+                oracle.extend(changed);
+                oracle.retain(|_, locations| !locations.is_empty());
+                assert_eq!(all(&index), oracle, "seed {seed}, round {round}");
+                assert_eq!(index.entries(), oracle.values().map(|found| found.len() as u64).sum::<u64>());
+                for _ in 0..50 {
+                    let key = some_key(&mut rng);
+                    let found: Vec<Location> = index.locations(&key).collect();
+                    assert_eq!(found, oracle.get(&key).cloned().unwrap_or_default());
+                    let (mut at, mut seen) = (index.seek(&key), Vec::new());
+                    let next = oracle.range(key.clone()..).next();
+                    assert_eq!(index.entry_to(at, &mut seen).is_some(), next.is_some());
+                    assert!(next.is_none_or(|(next, _)| *next == seen));
+                    let deletes = |found: &Vec<Location>| found.iter().filter(|at| at.deletes).count() as u64;
+                    let tombstones: u64 = oracle.range(key.clone()..).map(|(_, found)| deletes(found)).sum();
+                    assert_eq!(index.tombstones(at, index.end()), tombstones);
+                    let before: usize = oracle.range(..key).map(|(_, found)| found.len()).sum();
+                    assert_eq!(index.count(index.first(), at), before as u64);
+                    if let Some(previous) = index.prev(at) {
+                        assert_eq!(index.next(previous), at);
+                        at = previous;
+                    }
+                    assert_eq!(index.count(index.first(), at), (before as u64).saturating_sub(1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn leaves_that_changes_leave_alone_are_shared_and_small_ones_joined() {
+        let key = |i: u64| format!("{i:08}").into_bytes();
+        let at = |i: u64| Location { slab: 1, slot: i as u32, deletes: false };
+        let mut changes = Changes::default();
+        (0..10_000).for_each(|i| changes.push(&key(2 * i), [at(i)]));
+        let index = Index::default().changed(&changes);
+        assert_eq!(index.leaves.len(), 10_000 / LEAF_ENTRIES);
+        let mut one = Changes::default();
+        one.push(&key(5001), [at(7)]);
+        let changed = index.changed(&one);
+        let shared =
+            changed.leaves.iter().filter(|leaf| index.leaves.iter().any(|old| Arc::ptr_eq(old, leaf)));
+        assert_eq!(shared.count(), index.leaves.len() - 1);
+        let mut most = Changes::default();
+        (0..10_000).filter(|i| i % 100 != 0).for_each(|i| most.push(&key(2 * i), []));
+        let few = index.changed(&most);
+        assert_eq!((few.entries(), few.leaves.len()), (100, 1));
+        assert_eq!(index.cuts(index.first(), index.end(), 1000).len(), 9);
+        let mut many = Changes::default();
+        (0..200).for_each(|i| many.push(&key(5000 + i), [at(i)]));
+        let grown = index.changed(&many);
+        assert!(grown.leaves.iter().all(|leaf| (LEAF_ENTRIES_MIN..=LEAF_ENTRIES_MAX).contains(&leaf.len())));
+    }
+
+    /// The aim: at most 30 bytes for keys of 23.
+    #[test]
+    fn an_entry_takes_few_bytes() {
+        let mut rng = Rng::new(1);
+        let keys: std::collections::BTreeSet<Vec<u8>> = (0..100_000)
+            .map(|_| [&[0; 4][..], format!("user{:019}", rng.next_u64() >> 1).as_bytes()].concat())
+            .collect();
+        let mut changes = Changes::default();
+        for (i, key) in (0..).zip(&keys) {
+            changes.push(key, [Location { slab: 2000 + i / 800, slot: (i % 800) as u32, deletes: false }]);
+        }
+        let index = Index::default().changed(&changes);
+        let bytes = index.held_bytes() as f64 / index.entries() as f64;
+        assert!((20.0..30.0).contains(&bytes), "{bytes} bytes an entry");
+    }
+}

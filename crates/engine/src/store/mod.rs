@@ -1,0 +1,41 @@
+//! The store below the memtable: objects on the fast tier, one slot each, found by an index in memory.
+//!
+//! After PrismDB (Raina et al., ASPLOS 2023, §4.1), with what its promises need besides: see
+//! `docs/decisions/0011-store-below-the-memtable.md`.
+//!
+//! | part | what |
+//! |---|---|
+//! | [`class`] | which size of slot an object goes to |
+//! | [`slot`] | an object's bytes in its slot |
+//! | [`slab`] | a file of slots of one size |
+//! | [`index`] | keys, and the slots of their versions |
+//! | [`contents`] | index and slabs of one moment, for readers |
+//! | [`cursor`] | a walk over them |
+//! | [`space`] | which slots are taken |
+//! | [`fill`] | writing objects into slots, page by page |
+//!
+//! Contents are replaced by the edit that makes a change durable; who replaces them owns the store's turn ([`Store`]).
+
+pub(crate) mod class;
+mod contents;
+mod cursor;
+mod fill;
+mod index;
+mod slab;
+mod slot;
+mod space;
+
+#[cfg(test)]
+pub(crate) use class::SLOT_BYTES_MIN;
+pub(crate) use class::slot_bytes;
+pub(crate) use contents::Contents;
+pub(crate) use cursor::StoreCursor;
+pub(crate) use fill::{Write, fill};
+pub(crate) use index::{Changes, Index, Location};
+#[cfg(test)]
+pub(crate) use slab::SLOTS_FROM;
+pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta};
+#[cfg(test)]
+pub(crate) use slot::SLOT_HEADER_BYTES;
+pub(crate) use slot::{decode as decode_slot, object_bytes};
+pub(crate) use space::{SlotRun, Slots, Space};

@@ -1,0 +1,311 @@
+//! A slab: a file of slots of one size (`docs/format/slab.md`).
+
+use super::slot::{Head, decode, decode_head};
+use crate::error::{Error, Result};
+use crate::format::file::{HEADER_BYTES, check_header, encode_header};
+use crate::format::{Decode, FileId, FileKind, Malformed, Place, Reader, StoreId};
+use crate::garbage::{Garbage, HeldFile};
+use crate::key::Entry;
+use crate::planted::{self, Bug};
+use crate::tier::Tiers;
+use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, ReadRequest, Ticket};
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Where the first slot begins.
+pub(crate) const SLOTS_FROM: u64 = ALIGNMENT as u64;
+/// Bytes behind the file's header that say size and number of the slots.
+pub(crate) const SHAPE_BYTES: usize = 16;
+/// No slot is larger, and no slab has more of them, whatever a file says.
+const SLOT_BYTES_MAX: u64 = 1 << 30;
+pub(super) const SLOTS_MAX: u32 = 1 << 24;
+/// The tier that slabs are on.
+pub(crate) const SLAB_TIER: u32 = 0;
+
+/// A scan of a slab reads so many bytes at once, and so many times ahead.
+const SCAN_BYTES: u64 = 256 << 10;
+const SCAN_DEPTH: usize = 4;
+
+/// What is known of a slab without opening it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlabMeta {
+    pub(crate) number: u64,
+    /// Of each slot.
+    pub(crate) slot_bytes: u64,
+    pub(crate) slots: u32,
+}
+
+impl SlabMeta {
+    pub(crate) fn file(&self) -> FileId {
+        FileId::new(FileKind::Slab, self.number)
+    }
+
+    /// Length of its file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        SLOTS_FROM + (u64::from(self.slots) * self.slot_bytes).next_multiple_of(ALIGNMENT as u64)
+    }
+
+    /// Whether a store may have made it.
+    pub(crate) fn is_sane(&self) -> bool {
+        (1..=SLOTS_MAX).contains(&self.slots) && (1..=SLOT_BYTES_MAX).contains(&self.slot_bytes)
+    }
+
+    /// Size and number of its slots, as they stand behind the file's header.
+    fn encode_shape(&self, store: StoreId) -> [u8; SHAPE_BYTES] {
+        let mut out = [0; SHAPE_BYTES];
+        out[..8].copy_from_slice(&self.slot_bytes.to_le_bytes());
+        out[8..12].copy_from_slice(&self.slots.to_le_bytes());
+        let sum = Place { store, file: self.file(), offset: HEADER_BYTES as u64 }.checksum(&[&out[..12]]);
+        out[12..].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads what stands behind the header of slab `number`.
+    pub(crate) fn decode_shape(bytes: &[u8], store: StoreId, number: u64) -> Decode<Self> {
+        let mut reader = Reader::new(bytes);
+        let meta = Self { slot_bytes: reader.fixed_number()?, slots: reader.u32()?, number };
+        match bytes.get(..SHAPE_BYTES) == Some(&meta.encode_shape(store)[..]) {
+            true if meta.is_sane() => Ok(meta),
+            _ => Err(Malformed::new("size and number of the slots are damaged")),
+        }
+    }
+
+    /// Where a slot begins.
+    pub(crate) fn offset(&self, slot: u32) -> u64 {
+        SLOTS_FROM + u64::from(slot) * self.slot_bytes
+    }
+}
+
+impl fmt::Display for SlabMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slab {} of {} slots of {} bytes", self.number, self.slots, self.slot_bytes)
+    }
+}
+
+/// An open slab; its file goes with the last holder once it is obsolete.
+pub(crate) struct Slab {
+    pub(crate) meta: SlabMeta,
+    store: StoreId,
+    /// Counts what is read as read for users.
+    device: Arc<dyn Device>,
+    unmetered: Arc<dyn Device>,
+    held: HeldFile,
+}
+
+/// The pages that a slot lies in.
+#[derive(Debug)]
+pub(crate) struct SlotBytes {
+    pages: AlignedBuf,
+    range: Range<usize>,
+}
+
+impl SlotBytes {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.pages[self.range.clone()]
+    }
+}
+
+/// Pages from the first to the last byte of a range.
+pub(crate) fn pages_of(from: u64, to: u64) -> Range<u64> {
+    from / ALIGNMENT as u64 * ALIGNMENT as u64..to.next_multiple_of(ALIGNMENT as u64)
+}
+
+impl Slab {
+    /// Makes a slab's file, and its header. Neither is durable when this returns.
+    pub(crate) fn create(
+        tiers: &Tiers,
+        garbage: &Arc<Garbage>,
+        store: StoreId,
+        meta: SlabMeta,
+    ) -> Result<Self> {
+        let directory = &tiers.get(SLAB_TIER)?.directory;
+        let fail = |source| Error::io(format!("make {} in {}", meta.file(), directory.place()), source);
+        let device = directory.create(&meta.file().to_string(), tiers.table_access).map_err(fail)?;
+        let slab = Self::over(tiers, garbage, store, meta, device);
+        let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
+        page[..HEADER_BYTES].copy_from_slice(&encode_header(store, meta.file()));
+        page[HEADER_BYTES..HEADER_BYTES + SHAPE_BYTES].copy_from_slice(&meta.encode_shape(store));
+        let written = slab
+            .unmetered
+            .set_len(meta.file_bytes())
+            .and_then(|()| slab.metered(tiers, Cause::Flush).write_at(&page, 0));
+        written.map_err(fail)?;
+        Ok(slab)
+    }
+
+    /// Opens a slab, and checks its header.
+    ///
+    /// # Errors
+    /// `Corrupt` for a file that is missing, of another length, or not this slab.
+    pub(crate) fn open(
+        tiers: &Tiers,
+        garbage: &Arc<Garbage>,
+        store: StoreId,
+        meta: SlabMeta,
+    ) -> Result<Self> {
+        let device = tiers.open_table_file(SLAB_TIER, meta.file())?;
+        let slab = Self::over(tiers, garbage, store, meta, device);
+        let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
+        slab.metered(tiers, Cause::Recovery)
+            .read_at(&mut page, 0)
+            .map_err(|source| slab.failed("read", source))?;
+        check_header(&page, store, meta.file())?;
+        let found = SlabMeta::decode_shape(&page[HEADER_BYTES..], store, meta.number);
+        match found {
+            Ok(found) if found == meta => Ok(slab),
+            Ok(found) => Err(Error::corrupt(
+                meta.file().to_string(),
+                HEADER_BYTES as u64,
+                format!("it is {found}, and the manifest names {meta}"),
+            )),
+            Err(malformed) => Err(Error::corrupt(meta.file().to_string(), HEADER_BYTES as u64, malformed)),
+        }
+    }
+
+    fn over(
+        tiers: &Tiers,
+        garbage: &Arc<Garbage>,
+        store: StoreId,
+        meta: SlabMeta,
+        device: Arc<dyn Device>,
+    ) -> Self {
+        let held = HeldFile::new((SLAB_TIER, meta.file(), meta.file_bytes()), garbage.clone());
+        let unmetered = device.clone();
+        Self {
+            meta,
+            store,
+            device: tiers.metered(device, SLAB_TIER as usize, Cause::UserRead),
+            unmetered,
+            held,
+        }
+    }
+
+    /// Its device, counting under `cause`.
+    pub(crate) fn metered(&self, tiers: &Tiers, cause: Cause) -> Arc<dyn Device> {
+        tiers.metered(self.unmetered.clone(), SLAB_TIER as usize, cause)
+    }
+
+    /// Counting what is read as read for users.
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if planted::has(Bug::SlabSyncDropped) {
+            return Ok(());
+        }
+        self.device.sync().map_err(|source| self.failed("sync", source))
+    }
+
+    /// No later edit names it.
+    pub(crate) fn mark_obsolete(&self) {
+        self.held.mark_obsolete();
+    }
+
+    pub(crate) fn place(&self, slot: u32) -> Place {
+        Place { store: self.store, file: self.meta.file(), offset: self.meta.offset(slot) }
+    }
+
+    pub(crate) fn failed(&self, what: &str, source: std::io::Error) -> Error {
+        Error::io(format!("{what} {}", self.meta.file()), source)
+    }
+
+    /// Begins to read a slot through `device`, which is one of this slab's.
+    pub(crate) fn begin_read(&self, device: &dyn Device, slot: u32) -> (Ticket, Range<usize>) {
+        let (from, to) = (self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes);
+        let pages = pages_of(from, to);
+        let buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
+        let range = (from - pages.start) as usize..(to - pages.start) as usize;
+        (device.submit(ReadRequest { buffer, offset: pages.start }), range)
+    }
+
+    /// Waits for what [`Slab::begin_read`] began.
+    pub(crate) fn end_read(&self, (ticket, range): (Ticket, Range<usize>)) -> Result<SlotBytes> {
+        let pages = ticket.wait().map_err(|source| self.failed("read", source))?;
+        Ok(SlotBytes { pages, range })
+    }
+
+    /// Reads a slot for a user.
+    pub(crate) fn read(&self, slot: u32) -> Result<SlotBytes> {
+        let (from, to) = (self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes);
+        let pages = pages_of(from, to);
+        let mut buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
+        self.device.read_at(&mut buffer, pages.start).map_err(|source| self.failed("read", source))?;
+        Ok(SlotBytes { pages: buffer, range: (from - pages.start) as usize..(to - pages.start) as usize })
+    }
+
+    /// Reads `slots`, which ascend, and hands over each one's bytes.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(crate) fn read_slots(
+        &self,
+        tiers: &Tiers,
+        slots: &[u32],
+        cause: Cause,
+        found: &mut dyn FnMut(u32, &[u8]),
+    ) -> Result<()> {
+        let device = self.metered(tiers, cause);
+        let extent =
+            |slot: u32| pages_of(self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes);
+        let mut under_way: VecDeque<(Ticket, u64, &[u32])> = VecDeque::new();
+        let mut rest = slots;
+        loop {
+            while let Some(first) = rest.first().filter(|_| under_way.len() < SCAN_DEPTH) {
+                let mut pages = extent(*first);
+                let joins = |slot: &&u32| {
+                    let next = extent(**slot);
+                    let joined = next.start <= pages.end && next.end - pages.start <= SCAN_BYTES;
+                    if joined {
+                        pages.end = next.end.max(pages.end);
+                    }
+                    joined
+                };
+                let count = rest[1..].iter().take_while(joins).count() + 1;
+                let (run, after) = rest.split_at(count);
+                rest = after;
+                let buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
+                under_way.push_back((
+                    device.submit(ReadRequest { buffer, offset: pages.start }),
+                    pages.start,
+                    run,
+                ));
+            }
+            let Some((ticket, from, run)) = under_way.pop_front() else { return Ok(()) };
+            let bytes = ticket.wait().map_err(|source| self.failed("read", source))?;
+            for slot in run {
+                let at = (self.meta.offset(*slot) - from) as usize;
+                found(*slot, &bytes[at..at + self.meta.slot_bytes as usize]);
+            }
+        }
+    }
+
+    /// The object in `slot`, whose bytes these are.
+    ///
+    /// # Errors
+    /// `Corrupt`, with slab and slot.
+    pub(crate) fn decode<'a>(&self, slot: u32, bytes: &'a [u8]) -> Result<Entry<'a>> {
+        decode(bytes, self.place(slot)).map_err(|malformed| self.corrupt(slot, malformed))
+    }
+
+    /// Header and key of the object in `slot`, whose bytes these are.
+    ///
+    /// # Errors
+    /// `Corrupt`, with slab and slot.
+    pub(crate) fn decode_head<'a>(&self, slot: u32, bytes: &'a [u8]) -> Result<Head<'a>> {
+        decode_head(bytes, self.place(slot)).map_err(|malformed| self.corrupt(slot, malformed))
+    }
+
+    fn corrupt(&self, slot: u32, why: impl fmt::Display) -> Error {
+        Error::corrupt(self.meta.file().to_string(), self.meta.offset(slot), format!("slot {slot}: {why}"))
+    }
+}
+
+impl fmt::Debug for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.meta)
+    }
+}

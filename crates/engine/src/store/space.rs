@@ -1,0 +1,300 @@
+//! Which slots are taken.
+//!
+//! *Live* slots are the manifest's word ([`Slots`]): an edit names the slots that a write has filled and those that it has
+//! freed, so what a slot's bytes say counts for nothing unless an edit has named it, however whole they look. Nothing ever
+//! comes back from a slot that was freed.
+//!
+//! A live slot is never written to. What a flush or a promotion writes goes to free slots, so readers, merges and
+//! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
+//! holds the contents of a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
+//! has most of them, so that neighbours share a page and its read and write.
+
+use super::contents::Contents;
+use super::index::Location;
+use super::slab::SlabMeta;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+/// Neighbouring slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotRun {
+    pub(crate) slab: u64,
+    pub(crate) from: u32,
+    pub(crate) len: u32,
+}
+
+impl SlotRun {
+    /// The slot behind the last, if there can be one.
+    pub(crate) fn end(&self) -> Option<u32> {
+        self.from.checked_add(self.len)
+    }
+
+    pub(crate) fn slots(&self) -> std::ops::Range<u32> {
+        self.from..self.from.saturating_add(self.len)
+    }
+
+    /// `slots` as runs, by place.
+    pub(crate) fn of(mut slots: Vec<Location>) -> Vec<Self> {
+        slots.sort_unstable();
+        let follows = |a: &Location, b: &Location| a.slab == b.slab && a.slot + 1 == b.slot;
+        let run = |run: &[Location]| Self { slab: run[0].slab, from: run[0].slot, len: run.len() as u32 };
+        slots.chunk_by(follows).map(run).collect()
+    }
+}
+
+/// A set of a slab's slots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots {
+    words: Vec<u64>,
+    count: u32,
+}
+
+impl Slots {
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn contains(&self, slot: u32) -> bool {
+        self.words.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
+    /// Whether it was missing.
+    pub(crate) fn insert(&mut self, slot: u32) -> bool {
+        let word = slot as usize / 64;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        let is_new = !self.contains(slot);
+        self.words[word] |= 1 << (slot % 64);
+        self.count += u32::from(is_new);
+        is_new
+    }
+
+    /// Whether it was there.
+    pub(crate) fn remove(&mut self, slot: u32) -> bool {
+        let was_there = self.contains(slot);
+        if was_there {
+            self.words[slot as usize / 64] &= !(1 << (slot % 64));
+            self.count -= 1;
+        }
+        was_there
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.words.iter().zip((0..).step_by(64)).flat_map(|(word, base)| {
+            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| base + bit)
+        })
+    }
+
+    /// The same as runs of slab `slab`.
+    pub(crate) fn runs(&self, slab: u64) -> Vec<SlotRun> {
+        SlotRun::of(self.iter().map(|slot| Location { slab, slot, deletes: false }).collect())
+    }
+
+    /// The first slot at or after `from`, and below `end`, that is not in the set.
+    fn first_missing(&self, from: u32, end: u32) -> Option<u32> {
+        let mut at = from;
+        while at < end {
+            let word = self.words.get(at as usize / 64).copied().unwrap_or(0) >> (at % 64);
+            let skip = word.trailing_ones();
+            if skip < 64 - at % 64 {
+                return Some(at + skip).filter(|slot| *slot < end);
+            }
+            at += 64 - at % 64;
+        }
+        None
+    }
+}
+
+/// A slab's slots that cannot be given out.
+#[derive(Debug)]
+struct Taken {
+    meta: SlabMeta,
+    taken: Slots,
+    /// Where to look for the next free one.
+    from: u32,
+}
+
+impl Taken {
+    fn free(&self) -> u32 {
+        self.meta.slots - self.taken.count()
+    }
+}
+
+/// What can be given out.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    slabs: BTreeMap<u64, Taken>,
+    /// By class: the slabs, and the one that slots are given out of.
+    classes: BTreeMap<u64, (Vec<u64>, Option<u64>)>,
+    /// Freed slots, and the last contents that had them; oldest first.
+    waiting: VecDeque<(Weak<Contents>, Vec<Location>)>,
+    slab_bytes: u64,
+    free_bytes: u64,
+}
+
+impl Space {
+    /// A slab, and which of its slots are live.
+    pub(crate) fn add(&mut self, meta: SlabMeta, live: Slots) {
+        let taken = Taken { meta, taken: live, from: 0 };
+        self.slab_bytes += meta.file_bytes();
+        self.free_bytes += u64::from(taken.free()) * meta.slot_bytes;
+        self.slabs.insert(meta.number, taken);
+        self.classes.entry(meta.slot_bytes).or_default().0.push(meta.number);
+    }
+
+    /// The slab is gone.
+    pub(crate) fn remove(&mut self, number: u64) {
+        let Some(gone) = self.slabs.remove(&number) else { return };
+        self.slab_bytes -= gone.meta.file_bytes();
+        self.free_bytes -= u64::from(gone.free()) * gone.meta.slot_bytes;
+        if let Some((slabs, present)) = self.classes.get_mut(&gone.meta.slot_bytes) {
+            slabs.retain(|slab| *slab != number);
+            present.take_if(|slab| *slab == number);
+        }
+    }
+
+    /// A free slot of exactly this class, which is taken from now on: by a tombstone, if `deletes`.
+    pub(crate) fn take(&mut self, slot_bytes: u64, deletes: bool) -> Option<Location> {
+        let (slabs, present) = self.classes.get_mut(&slot_bytes)?;
+        loop {
+            let slab = match *present {
+                Some(slab) => slab,
+                None => {
+                    let free = |slab: &u64| self.slabs.get(slab).map_or(0, Taken::free);
+                    let most =
+                        slabs.iter().copied().max_by_key(|slab| (free(slab), std::cmp::Reverse(*slab)))?;
+                    if free(&most) == 0 {
+                        return None;
+                    }
+                    self.slabs.get_mut(&most)?.from = 0;
+                    *present.insert(most)
+                }
+            };
+            let found = self.slabs.get_mut(&slab)?;
+            if let Some(slot) = found.taken.first_missing(found.from, found.meta.slots) {
+                found.taken.insert(slot);
+                found.from = slot + 1;
+                self.free_bytes -= slot_bytes;
+                return Some(Location { slab, slot, deletes });
+            }
+            *present = None;
+        }
+    }
+
+    /// A slot of the next class above that has a free one, up to slots of `most` bytes.
+    pub(crate) fn take_larger(&mut self, slot_bytes: u64, most: u64, deletes: bool) -> Option<Location> {
+        let larger: Vec<u64> =
+            self.classes.range(slot_bytes + 1..=most).map(|(slot_bytes, _)| *slot_bytes).collect();
+        larger.into_iter().find_map(|slot_bytes| self.take(slot_bytes, deletes))
+    }
+
+    /// Slots that were taken and are not needed.
+    pub(crate) fn give_back(&mut self, slots: impl IntoIterator<Item = Location>) {
+        for Location { slab, slot, .. } in slots {
+            if let Some(found) = self.slabs.get_mut(&slab)
+                && found.taken.remove(slot)
+            {
+                self.free_bytes += found.meta.slot_bytes;
+            }
+        }
+    }
+
+    /// Slots that were live in `last`, and are not in what came after it.
+    pub(crate) fn free_after(&mut self, last: &Arc<Contents>, slots: Vec<Location>) {
+        self.waiting.push_back((Arc::downgrade(last), slots));
+    }
+
+    /// Takes back what nobody can see any more.
+    pub(crate) fn collect(&mut self) {
+        while self.waiting.front().is_some_and(|(last, _)| last.strong_count() == 0) {
+            let slots = self.waiting.pop_front().map_or_else(Vec::new, |(_, slots)| slots);
+            self.give_back(slots);
+        }
+    }
+
+    /// Slabs without a taken slot, but for the first of each class.
+    pub(crate) fn spare(&self) -> Vec<u64> {
+        let is_empty = |slab: &&u64| self.slabs.get(slab).is_some_and(|slab| slab.taken.count() == 0);
+        self.classes.values().flat_map(|(slabs, _)| slabs.iter().filter(is_empty).skip(1)).copied().collect()
+    }
+
+    /// Slabs without a taken slot.
+    pub(crate) fn empty(&self) -> Vec<u64> {
+        self.slabs.values().filter(|slab| slab.taken.count() == 0).map(|slab| slab.meta.number).collect()
+    }
+
+    /// Bytes of slabs, and of free slots in them.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.slab_bytes, self.free_bytes)
+    }
+
+    /// Bytes of slots that wait until nobody can see them.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let bytes = |at: &Location| self.slabs.get(&at.slab).map_or(0, |slab| slab.meta.slot_bytes);
+        self.waiting.iter().flat_map(|(_, slots)| slots).map(bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slab(number: u64, slot_bytes: u64, slots: u32) -> SlabMeta {
+        SlabMeta { number, slot_bytes, slots }
+    }
+
+    #[test]
+    fn a_set_of_slots_is_a_set() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.first_missing(0, 100), Some(0));
+        assert!((0..70).chain([99]).all(|slot| slots.insert(slot)));
+        assert!(!slots.insert(3) && slots.remove(5) && !slots.remove(5) && !slots.remove(1000));
+        assert_eq!((slots.count(), slots.iter().last()), (70, Some(99)));
+        assert_eq!(
+            [0, 6, 70, 99].map(|from| slots.first_missing(from, 100)),
+            [Some(5), Some(70), Some(70), None]
+        );
+    }
+
+    #[test]
+    fn slots_are_given_out_by_place_from_the_emptiest_slab() {
+        let mut space = Space::default();
+        let live = |slots: &[u32]| {
+            let mut live = Slots::default();
+            slots.iter().for_each(|slot| assert!(live.insert(*slot)));
+            live
+        };
+        space.add(slab(1, 100, 4), live(&[0, 1, 2]));
+        space.add(slab(2, 100, 4), live(&[1]));
+        space.add(slab(3, 112, 2), live(&[]));
+        assert_eq!(space.bytes(), (3 * 8192, 400 + 224));
+        let taken: Vec<(u64, u32)> =
+            std::iter::from_fn(|| space.take(100, false)).map(|at| (at.slab, at.slot)).collect();
+        assert_eq!(taken, [(2, 0), (2, 2), (2, 3), (1, 3)]);
+        assert_eq!(space.take_larger(100, 200, false), Some(Location { slab: 3, slot: 0, deletes: false }));
+        space.give_back([
+            Location { slab: 2, slot: 2, deletes: false },
+            Location { slab: 3, slot: 0, deletes: false },
+        ]);
+        assert_eq!(space.take(100, false), Some(Location { slab: 2, slot: 2, deletes: false }));
+        assert_eq!((space.spare(), space.empty()), (vec![], vec![3]));
+    }
+
+    #[test]
+    fn a_freed_slot_waits_for_those_who_see_it() {
+        let mut space = Space::default();
+        space.add(slab(1, 100, 2), Slots::default());
+        let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, false)).collect();
+        let (first, second) = (Arc::new(Contents::default()), Arc::new(Contents::default()));
+        space.free_after(&first, vec![slots[0]]);
+        space.free_after(&second, vec![slots[1]]);
+        drop(second);
+        space.collect();
+        // Who holds the first may look into what was freed after it, too.
+        assert_eq!((space.take(100, false), space.waiting_bytes()), (None, 200));
+        drop(first);
+        space.collect();
+        assert_eq!((space.take(100, false), space.waiting_bytes()), (Some(slots[0]), 0));
+    }
+}
