@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::size::{Place, Size};
-use cuesta::{Create, Db, ErrorKind, Keyspace, Options, Question, TierOptions, ask};
+use cuesta::{Create, Db, ErrorKind, Keyspace, Options, Profile, Question, TierOptions, ask};
 use std::path::PathBuf;
 
 const FAST_BYTES: u64 = 4 << 30;
@@ -23,6 +23,9 @@ pub(crate) struct StoreArgs {
     /// Memory for everything the store holds
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
+    /// How a new store is made: leveled or prismdb [default: leveled]; a store that is there stays what it is
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) profile: Option<Profile>,
 }
 
 /// Which keys: those of a keyspace.
@@ -43,7 +46,8 @@ impl StoreArgs {
         let (fast, fast_bytes) = tier(&self.fast, "fast", FAST_BYTES);
         let (capacity, capacity_bytes) = tier(&self.capacity, "capacity", CAPACITY_BYTES);
         let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
-        Options { memory_bytes: self.memory.0, create, ..Options::tiered(tiers.0, tiers.1) }
+        let (memory_bytes, profile) = (self.memory.0, self.profile);
+        Options { memory_bytes, profile, create, ..Options::tiered(tiers.0, tiers.1) }
     }
 
     /// The fast tier's directory.

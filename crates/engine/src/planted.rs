@@ -63,11 +63,13 @@ pub enum Bug {
     DemotionTakesNewer,
     StoreKeepsDemoted,
     StoreBelowTables,
+    SlotNeighboursOverwritten,
+    DemotionUnannounced,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 54] = [
+    pub const ALL: [Self; 56] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -122,7 +124,14 @@ impl Bug {
         Self::DemotionTakesNewer,
         Self::StoreKeepsDemoted,
         Self::StoreBelowTables,
+        Self::SlotNeighboursOverwritten,
+        Self::DemotionUnannounced,
     ];
+
+    /// Whether its line belongs to the store of objects below the memtable.
+    pub fn is_in_store(self) -> bool {
+        self as u8 >= Self::SlotChecksumOfAnotherPlace as u8
+    }
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.
     pub fn name(self) -> String {

@@ -1,6 +1,8 @@
 //! Row 16: does the table find bugs? Each planted bug is woken in turn, and rows are run until one of them fails.
 
+use crate::fixture::set_profile;
 use crate::rows::{self, Effort, Row};
+use cuesta::Profile;
 pub use cuesta::planted::{Bug, wake};
 
 /// How a bug was found.
@@ -29,8 +31,10 @@ const HUNT: [(u8, f64); 11] = [
     (1, 0.1),
 ];
 
-/// Runs rows with `bug` awake until one fails; `None` when none does.
+/// Runs rows with `bug` awake until one fails, over the stores of the profile that has the bug's line; `None` when none
+/// does.
 pub fn hunt(bug: Bug) -> Option<Caught> {
+    set_profile(if bug.is_in_store() { Profile::PrismDb } else { Profile::Leveled });
     // What the rows share is made by a healthy store.
     rows::prepare();
     wake(Some(bug));

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// and --model in memory, under /dev/shm]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// leveled
+    /// leveled or prismdb
     #[arg(long, default_value = "leveled")]
     profile: Profile,
     /// What to run, in order; the records are loaded first in any case [default: load,a; with --against a,b,c,f,d,e]

@@ -218,7 +218,8 @@ impl Engine {
                 let is_seen_by_all =
                     only.trailer.kind() == Some(Kind::Delete) && only.trailer.seq() <= boundaries[0];
                 let moves = || moving.iter().any(|(from, to)| key >= &from[..] && key < &to[..]);
-                let may_lie_below = || may_hold(&version, key) || moves();
+                let announced = !planted::has(Bug::DemotionUnannounced);
+                let may_lie_below = || may_hold(&version, key) || announced && moves();
                 if is_seen_by_all && (planted::has(Bug::StoreTombstoneDropped) || !may_lie_below()) {
                     unused.push(*location);
                     kept.clear();

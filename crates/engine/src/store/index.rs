@@ -3,23 +3,22 @@
 //! A value, not a place: [`Index::changed`] makes another one, which shares every leaf that the changes leave alone. So
 //! readers take no lock, and whoever holds an index may look into it for as long as it likes.
 //!
-//! Entries lie in leaves of some hundred, each one run of bytes: the prefix that all its keys have, then per entry the
+//! Entries lie in leaves of one or two pages, each one run of bytes: the prefix that all its keys have, then per entry the
 //! rest of the key, the slab and the slot. A lookup is a binary search over the leaves' first keys and one in a leaf; an
 //! entry takes its key's rest, and about ten bytes. A change costs a copy of each leaf that it falls into, and of the list
 //! of leaves. Versions of a key stand next to each other, newest first, and never in two leaves.
 
-use crate::format::coding::put_varint;
+use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
+use cuesta_device::{ALIGNMENT, AlignedBuf};
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Entries of a leaf that is cut off more.
-const LEAF_ENTRIES: usize = 256;
+/// Bytes that a leaf has at most, unless one key has more: pieces of one and of two pages are what it is kept in.
+const LEAF_BYTES: usize = 2 * ALIGNMENT;
 /// A leaf that has become smaller is joined with what follows.
-const LEAF_ENTRIES_MIN: usize = LEAF_ENTRIES / 4;
-/// So many are cut, into one of the usual size and one that is not too small; so a change stays in its leaf.
-const LEAF_ENTRIES_MAX: usize = LEAF_ENTRIES + LEAF_ENTRIES_MIN;
+const LEAF_BYTES_MIN: usize = ALIGNMENT / 2;
 
 /// Where an object lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,38 +45,45 @@ pub(crate) struct Position {
     entry: usize,
 }
 
-/// At least one entry.
+/// At least one entry. In pages of its own, since a heap that serves many threads would grow with what each change of the
+/// index leaves behind.
 struct Leaf {
-    prefix: Box<[u8]>,
-    /// Per entry: varint length of the key's rest, the rest, varint slab, varint twice the slot, and one more for a
-    /// tombstone.
-    bytes: Box<[u8]>,
-    /// Where each entry begins.
-    starts: Box<[u32]>,
+    /// The prefix; per entry: varint length of the key's rest, the rest, varint slab, varint twice the slot, and one more for a
+    /// tombstone; then where each entry begins, as u32.
+    bytes: AlignedBuf,
+    prefix: usize,
+    /// Where the list of beginnings begins.
+    starts: usize,
+    len: usize,
     tombstones: u64,
 }
 
 impl Leaf {
+    fn prefix(&self) -> &[u8] {
+        &self.bytes[..self.prefix]
+    }
+
     /// Rest of the key, and the location, of entry `i`.
     fn entry(&self, i: usize) -> (&[u8], Location) {
         let read = || -> Decode<_> {
-            let mut reader = Reader::new(&self.bytes[self.starts[i] as usize..]);
+            let start = Reader::new(&self.bytes[self.starts + 4 * i..]).u32()?;
+            let mut reader = Reader::new(&self.bytes[start as usize..self.starts]);
             let rest = reader.bytes()?;
             let (slab, slot) = (reader.varint()?, reader.varint()?);
             Ok((rest, Location { slab, slot: (slot / 2) as u32, deletes: slot % 2 == 1 }))
         };
-        // Written by `Leaves::end_leaf`, and never on media.
+        // Written by `Leaves::cut_leaf`, and never on media.
         read().unwrap_or_else(|malformed| unreachable!("a leaf that cannot be read: {malformed}"))
     }
 
     fn len(&self) -> usize {
-        self.starts.len()
+        self.len
     }
 
     /// How entry `i`'s key compares with `key`.
     fn compare(&self, i: usize, key: &[u8]) -> Ordering {
-        let shared = self.prefix.len().min(key.len());
-        self.prefix[..shared].cmp(&key[..shared]).then_with(|| match key.get(self.prefix.len()..) {
+        let shared = self.prefix.min(key.len());
+        self.bytes[..shared].cmp(&key[..shared]).then_with(|| match key.get(self.prefix..) {
             Some(rest) => self.entry(i).0.cmp(rest),
             None => Ordering::Greater,
         })
@@ -85,17 +91,13 @@ impl Leaf {
 
     fn key_to(&self, i: usize, key: &mut Vec<u8>) {
         key.clear();
-        key.extend_from_slice(&self.prefix);
+        key.extend_from_slice(self.prefix());
         key.extend_from_slice(self.entry(i).0);
     }
 
     /// Bytes of memory, the list's pointer to it included.
     fn held_bytes(&self) -> u64 {
-        (self.prefix.len()
-            + self.bytes.len()
-            + self.starts.len() * 4
-            + size_of::<Self>()
-            + 3 * size_of::<usize>()) as u64
+        (self.bytes.len() + size_of::<Self>() + 3 * size_of::<usize>()) as u64
     }
 }
 
@@ -297,62 +299,110 @@ impl Changes {
     }
 }
 
+/// Bytes that both begin with.
+fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// An index in the making.
 #[derive(Default)]
 struct Leaves {
     made: Index,
     /// Whole keys of the leaf to come, one after the other.
     keys: Vec<u8>,
-    /// Where each key ends, and its location.
-    entries: Vec<(usize, Location)>,
+    /// Where each key ends, and what all entries up to it take besides their keys; its location.
+    entries: Vec<(Ends, Location)>,
+}
+
+#[derive(Clone, Copy)]
+struct Ends {
+    keys: usize,
+    besides: usize,
+}
+
+/// What an entry takes besides its key's rest: that one's length, slab, slot, and where the entry begins.
+fn bytes_besides(key: &[u8], location: Location) -> usize {
+    let varint = |number: u64| (64 - number.leading_zeros() as usize).div_ceil(7).max(1);
+    varint(key.len() as u64) + varint(location.slab) + varint(2 * u64::from(location.slot) + 1) + 4
 }
 
 impl Leaves {
     fn key(&self, i: usize) -> &[u8] {
-        let from = i.checked_sub(1).map_or(0, |before| self.entries[before].0);
-        &self.keys[from..self.entries[i].0]
+        let from = i.checked_sub(1).map_or(0, |before| self.entries[before].0.keys);
+        &self.keys[from..self.entries[i].0.keys]
+    }
+
+    /// Bytes of a leaf of the first `count` entries, at most.
+    fn bytes_of(&self, count: usize) -> usize {
+        let Some(last) = count.checked_sub(1) else { return 0 };
+        let shared = shared_prefix(self.key(0), self.key(last));
+        let Ends { keys, besides } = self.entries[last].0;
+        keys - last * shared + besides
+    }
+
+    /// How many of the first entries take `bytes`, more or less; all versions of the last key among them.
+    fn count_of(&self, bytes: usize) -> usize {
+        let (mut low, mut high) = (1, self.entries.len());
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.bytes_of(middle) <= bytes { low = middle } else { high = middle - 1 }
+        }
+        let ends_key = |count: &usize| self.key(*count) != self.key(*count - 1);
+        (low..self.entries.len()).find(ends_key).unwrap_or(self.entries.len())
     }
 
     fn push(&mut self, key: &[u8], location: Location) {
-        let n = self.entries.len();
-        if n >= LEAF_ENTRIES_MAX && self.key(n - 1) != key {
-            let is_cut = |i: &usize| self.key(*i) != self.key(*i - 1);
-            self.cut_leaf((LEAF_ENTRIES..n).find(is_cut).unwrap_or(n));
+        // Looked at now and then: it costs a comparison.
+        if self.entries.len() % 16 == 15 && self.bytes_of(self.entries.len()) >= 2 * LEAF_BYTES {
+            self.cut_leaf(self.count_of(LEAF_BYTES));
         }
         self.keys.extend_from_slice(key);
-        self.entries.push((self.keys.len(), location));
+        let before = self.entries.last().map_or(0, |(ends, _)| ends.besides);
+        let ends = Ends { keys: self.keys.len(), besides: before + bytes_besides(key, location) };
+        self.entries.push((ends, location));
     }
 
     /// There is something to join with what follows.
     fn is_short(&self) -> bool {
-        (1..LEAF_ENTRIES_MIN).contains(&self.entries.len())
+        (1..LEAF_BYTES_MIN).contains(&self.bytes_of(self.entries.len()))
     }
 
+    /// Makes one leaf of what there is, or two that are alike, so that a change stays in its leaf.
     fn end_leaf(&mut self) {
+        let bytes = self.bytes_of(self.entries.len());
+        if bytes >= 2 * LEAF_BYTES {
+            self.cut_leaf(self.count_of(LEAF_BYTES));
+            return self.end_leaf();
+        }
+        if bytes > LEAF_BYTES {
+            self.cut_leaf(self.count_of(bytes / 2));
+        }
         self.cut_leaf(self.entries.len());
     }
 
     /// Makes a leaf of the first `count` entries.
     fn cut_leaf(&mut self, count: usize) {
         let Some(last) = count.checked_sub(1) else { return };
-        let shared = self.key(0).iter().zip(self.key(last)).take_while(|(a, b)| a == b).count();
-        let (mut bytes, mut starts) = (Vec::new(), Vec::with_capacity(count));
+        let prefix = shared_prefix(self.key(0), self.key(last));
+        let (mut bytes, mut starts) = (self.key(0)[..prefix].to_vec(), Vec::with_capacity(4 * count));
         for i in 0..count {
-            starts.push(bytes.len() as u32);
-            let rest = &self.key(i)[shared..];
-            put_varint(&mut bytes, rest.len() as u64);
-            bytes.extend_from_slice(rest);
-            put_varint(&mut bytes, self.entries[i].1.slab);
-            let Location { slot, deletes, .. } = self.entries[i].1;
+            starts.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            put_bytes(&mut bytes, &self.key(i)[prefix..]);
+            let Location { slab, slot, deletes } = self.entries[i].1;
+            put_varint(&mut bytes, slab);
             put_varint(&mut bytes, 2 * u64::from(slot) + u64::from(deletes));
         }
+        let mut pages = AlignedBuf::zeroed(bytes.len() + starts.len());
+        pages[..bytes.len()].copy_from_slice(&bytes);
+        pages[bytes.len()..bytes.len() + starts.len()].copy_from_slice(&starts);
         let tombstones = self.entries[..count].iter().filter(|(_, location)| location.deletes).count() as u64;
-        let prefix = self.key(0)[..shared].into();
-        let leaf = Leaf { prefix, bytes: bytes.into(), starts: starts.into(), tombstones };
+        let leaf = Leaf { bytes: pages, prefix, starts: bytes.len(), len: count, tombstones };
         let cut = self.entries[last].0;
-        self.keys.drain(..cut);
+        self.keys.drain(..cut.keys);
         self.entries.drain(..count);
-        self.entries.iter_mut().for_each(|(end, _)| *end -= cut);
+        for (ends, _) in &mut self.entries {
+            (ends.keys, ends.besides) = (ends.keys - cut.keys, ends.besides - cut.besides);
+        }
         self.share(&Arc::new(leaf));
     }
 
@@ -453,7 +503,7 @@ mod tests {
         let mut changes = Changes::default();
         (0..10_000).for_each(|i| changes.push(&key(2 * i), [at(i)]));
         let index = Index::default().changed(&changes);
-        assert_eq!(index.leaves.len(), 10_000 / LEAF_ENTRIES);
+        assert!(index.leaves.iter().all(|leaf| leaf.bytes.len() <= LEAF_BYTES));
         let mut one = Changes::default();
         one.push(&key(5001), [at(7)]);
         let changed = index.changed(&one);
@@ -468,7 +518,7 @@ mod tests {
         let mut many = Changes::default();
         (0..200).for_each(|i| many.push(&key(5000 + i), [at(i)]));
         let grown = index.changed(&many);
-        assert!(grown.leaves.iter().all(|leaf| (LEAF_ENTRIES_MIN..=LEAF_ENTRIES_MAX).contains(&leaf.len())));
+        assert!(grown.leaves.iter().all(|leaf| (100..1000).contains(&leaf.len())));
     }
 
     /// The aim: at most 30 bytes for keys of 23.
