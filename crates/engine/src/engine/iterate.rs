@@ -393,20 +393,18 @@ impl Walk {
         moved
     }
 
-    fn is_stale(&self) -> bool {
-        self.hold.engine.current.load().generation != self.generation
-    }
-
     /// Runs a move: refuses on a closed store, re-seats on a newer set of containers, stays in error once it failed.
     fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let moved = self.hold.engine.check_open().and_then(|()| {
-            if self.is_stale() {
-                let current = self.hold.engine.current.load();
+        let engine = self.hold.engine.clone();
+        let moved = engine.check_open().and_then(|()| {
+            // Held while the walk moves, and by nobody for a walk that rests: cursors over the store rely on it.
+            let current = engine.current.load();
+            if current.generation != self.generation {
                 self.generation = current.generation;
-                self.merge = Merge::new(self.hold.engine.sources(&current, &self.range, self.limit));
+                self.merge = Merge::new(engine.sources(&current, &self.range, self.limit));
                 self.merge_is = Side::Nowhere;
             }
             work(self)
@@ -503,7 +501,7 @@ impl Engine {
         if !current.contents.is_empty() {
             let memory = self.tables.cache.memory().clone();
             let (contents, tiers) = (current.contents.clone(), self.tiers.clone());
-            let cursor = StoreCursor::new(contents, tiers, memory, Cause::UserRead, limit);
+            let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, limit);
             sources.push(Source::Store(Box::new(cursor)));
         }
         let touched = |run: &Run| -> Vec<Arc<TableHandle>> {

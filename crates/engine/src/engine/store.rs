@@ -42,7 +42,7 @@ const HIGH_SHARE: u64 = 50;
 const LOW_SHARE: u64 = 20;
 /// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it gives
 /// up.
-const WAITS_MAX: u32 = 20;
+const WAITS_MAX: u32 = 300;
 const WAIT: Duration = Duration::from_millis(100);
 /// Above all keys: no keyspace has this id.
 const AFTER_ALL: [u8; 4] = [0xff; 4];
@@ -480,7 +480,7 @@ impl Engine {
         let picked = Contents { index: chosen, slabs: contents.slabs.clone(), damaged: Arc::default() };
         let picked = Arc::new(picked);
         let memory = self.tables.cache.memory().clone();
-        let objects = StoreCursor::new(picked.clone(), self.tiers.clone(), memory, Cause::Demotion, None);
+        let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, None);
         let mut sources = vec![Source::Store(Box::new(objects))];
         if !run.is_empty() {
             sources.push(self.merge_source(run, self.merge_read_ahead(2), Cause::Demotion));
