@@ -29,6 +29,9 @@ proptest! {
             model.entry((key, std::cmp::Reverse(seq))).or_insert(vec![seq as u8; len]);
         }
         let listed: Vec<_> = model.into_iter().collect();
+        let place = |entry: &Entry<'_>| (entry.key.to_vec(), std::cmp::Reverse(entry.trailer.seq().0));
+        let walked: Vec<_> = table.entries().map(|entry| (place(&entry), entry.value.to_vec())).collect();
+        prop_assert_eq!(&walked, &listed);
         let mut cursor = MemCursor::new(table.clone());
         let mut at: Option<usize> = None;
         for (step, key, seq) in moves {
