@@ -57,6 +57,7 @@ mod profile;
 mod store;
 mod table;
 mod tier;
+mod tracker;
 mod value;
 mod version;
 
@@ -66,12 +67,14 @@ pub use db::{Batch, Cursor, Db, Keyspace, KeyspaceStats, Range, Scan, Snapshot};
 pub use engine::explain::{Explanation, Holding, VersionFound};
 pub use engine::open::World;
 pub use engine::operations::{AnswerStats, LatencyStats, OperationCounts};
-pub use engine::stats::{CacheStats, LevelStats, MemoryStats, Ratios, Stats, StoreState, TierStats};
+pub use engine::stats::{
+    CacheStats, LevelStats, MemoryStats, ObjectStats, Ratios, Stats, StoreState, TierStats,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use live::{Question, ask};
 pub use options::{Create, Durability, Options, TierOptions};
-pub use profile::Profile;
+pub use profile::{Demotion, Profile, PromoteReads};
 pub use table::Compression;
 pub use value::Value;

@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
-use crate::profile::Profile;
+use crate::profile::{Demotion, Profile, PromoteReads};
 use crate::table::Compression;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -129,6 +129,15 @@ pub struct Options {
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
     /// at most 64 MiB and a 24th of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
+    /// In profile `prismdb`: how many of a hundred keys the tracker remembers; each takes eight bytes of memory.
+    pub tracked_percent: u32,
+    /// In profile `prismdb`: how many of a hundred tracked keys stay on the fast tier, the hottest; those that make up four
+    /// fifths of its objects at most.
+    pub pinned_percent: u32,
+    /// In profile `prismdb`: how the key range is chosen whose objects go down next.
+    pub demotion: Demotion,
+    /// In profile `prismdb`: when what a read found on the capacity tier comes to the fast one.
+    pub promote_reads: PromoteReads,
     /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is less.
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
@@ -175,6 +184,10 @@ impl Default for Options {
             create: Create::IfMissing,
             durability: Durability::Os,
             memtable_bytes: None,
+            tracked_percent: 20,
+            pinned_percent: 70,
+            demotion: Demotion::Approx,
+            promote_reads: PromoteReads::Auto,
             table_bytes: 32 * MIB,
             block_bytes: 4096,
             level_ratio: 10,
@@ -315,6 +328,8 @@ impl Options {
              or set memtable_bytes to less"
         );
         check(!self.has_store() || least <= fast, message)?;
+        between("tracked_percent", self.tracked_percent.into(), 1, 100)?;
+        between("pinned_percent", self.pinned_percent.into(), 0, 100)?;
         between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;

@@ -65,11 +65,12 @@ pub enum Bug {
     StoreBelowTables,
     SlotNeighboursOverwritten,
     DemotionUnannounced,
+    PromotionSyncDropped,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -126,6 +127,7 @@ impl Bug {
         Self::StoreBelowTables,
         Self::SlotNeighboursOverwritten,
         Self::DemotionUnannounced,
+        Self::PromotionSyncDropped,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.

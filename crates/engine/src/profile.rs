@@ -1,4 +1,4 @@
-//! Profiles: the papers' designs as choices of parts.
+//! Profiles: the papers' designs as choices of parts, and the choices that a profile leaves open.
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -47,6 +47,96 @@ impl std::str::FromStr for Profile {
         found.ok_or_else(|| {
             let known = Self::ALL.map(Self::name).join(", ");
             Error::invalid(format!("there is no profile {text:?}; this version has: {known}"))
+        })
+    }
+}
+
+/// How the key range whose objects go down is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Demotion {
+    /// The best of eight, weighed by samples of their objects.
+    #[default]
+    Approx,
+    /// The best of all, weighed by all of their objects: for comparisons, since that takes long.
+    Precise,
+    /// Any: for comparisons.
+    Random,
+}
+
+impl Demotion {
+    /// Every way there is.
+    pub const ALL: [Self; 3] = [Self::Approx, Self::Precise, Self::Random];
+
+    /// Its name, as options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Approx => "approx",
+            Self::Precise => "precise",
+            Self::Random => "random",
+        }
+    }
+}
+
+impl fmt::Display for Demotion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Demotion {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|demotion| demotion.name() == text);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("there is no way of demotion {text:?}; there are: {known}"))
+        })
+    }
+}
+
+/// When what a read found below comes up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PromoteReads {
+    /// While reads are what is asked for, many hot keys lie below, and it helps.
+    #[default]
+    Auto,
+    /// Whenever the key is hot.
+    Always,
+    /// Never: hot keys come up when a merge meets them, or when they are written.
+    Never,
+}
+
+impl PromoteReads {
+    /// Every choice there is.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Never];
+
+    /// Its name, as options spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+}
+
+impl fmt::Display for PromoteReads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for PromoteReads {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|promote| promote.name() == text);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("there is no way of promotion {text:?}; there are: {known}"))
         })
     }
 }

@@ -27,8 +27,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "version",
         &["cache", "error", "format", "garbage", "key", "log", "memory", "profile", "store", "table", "tier"],
     ),
-    ("policy", &["options", "version"]),
-    ("compaction", &["cache", "error", "format", "key", "memory", "table", "tier", "version"]),
+    ("tracker", &[]),
+    ("policy", &["options", "profile", "tracker", "version"]),
+    ("compaction", &["cache", "error", "format", "key", "memory", "store", "table", "tier", "version"]),
     ("value", &["cache"]),
 ];
 

@@ -1,7 +1,9 @@
 //! Small stores on simulated disks: their options, their world, what they hold.
 
 use crate::model::Contents;
-use cuesta::{Compression, Db, Durability, Options, Profile, Range, TierOptions, World};
+use cuesta::{
+    Compression, Db, Demotion, Durability, Options, Profile, PromoteReads, Range, TierOptions, World,
+};
 use cuesta_device::sim::SimDisk;
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
@@ -63,6 +65,9 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         durability,
         seed: seed | 1,
         profile: Some(profile),
+        // What is read now and then comes up at once in small worlds.
+        promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
+        demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
         ..Options::default()
     }
 }

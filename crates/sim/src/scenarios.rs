@@ -2,10 +2,11 @@
 
 use crate::fixture::{contents, options, small_fast_bytes, world};
 use crate::model::Model;
-use cuesta::{Batch, Db, Durability, ErrorKind, Options, Range};
+use cuesta::{Batch, Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A script: acts on a store and tells the model.
 pub struct Scenario {
@@ -48,6 +49,7 @@ pub struct Actor<'a> {
 fn small() -> Options {
     let mut options = options(3, Durability::Os);
     options.tiers[0].capacity_bytes = small_fast_bytes();
+    (options.promote_reads, options.demotion) = (PromoteReads::Always, Demotion::Approx);
     options
 }
 
@@ -209,6 +211,27 @@ impl<'a> Actor<'a> {
         for i in 0..n {
             self.write(&[(&format!("fill{:03}", i * 37 % 100), Some(&vec![i as u8; bytes]))], Durability::Os);
         }
+    }
+
+    /// Looks up some of what [`Actor::fill`] writes, twice, and whether it is what it should be.
+    pub fn read(&mut self, keys: std::ops::Range<usize>) {
+        for i in keys.clone().chain(keys) {
+            let key = format!("fill{:03}", i * 37 % 100);
+            let Some(Ok(found)) = self.db.as_ref().map(|db| db.get(&key)) else { return };
+            if self.disk.is_cut() || self.refused || self.faults_struck + self.disk.faults_struck() > 0 {
+                return;
+            }
+            let there = self.model.now().get("").and_then(|all| all.get(key.as_bytes()));
+            if found.as_deref() != there.map(Vec::as_slice) {
+                let what = format!("a read of {key} gives another value than was written");
+                self.violation = self.violation.take().or(Some(what));
+            }
+        }
+    }
+
+    /// Lets time pass, in which workers find something to do.
+    pub fn rest(&mut self) {
+        self.sched.sleep(Duration::from_secs(3));
     }
 
     /// Flushes; whether that was done.
@@ -558,6 +581,17 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "what is read comes up",
+        before: below,
+        during: |a| {
+            a.read(0..6);
+            a.rest();
+            a.write(&[("fill000", None), ("fill037", V)], Durability::Sync);
+            a.flush();
+            a.read(0..6);
+        },
+    },
+    Scenario {
         name: "unlogged writes",
         before: |a| a.open(),
         during: |a| {
@@ -569,6 +603,15 @@ pub const ALL: &[Scenario] = &[
         },
     },
 ];
+
+/// Brings a store to where most of what was written is on the capacity tier.
+fn below(a: &mut Actor<'_>) {
+    a.open();
+    a.fill(90, 6000);
+    a.flush();
+    a.settle();
+    a.rest();
+}
 
 /// A sync fails, the store closes for writes, the process ends, and the next one goes on.
 fn fail_sync_and_reopen(a: &mut Actor<'_>, name: &str, mode: SyncFailure) {

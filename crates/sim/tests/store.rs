@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Db, Durability, ErrorKind, Options, Range};
+use cuesta::{Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::Sched;
 use cuesta_sim::{Profile, options_of, world};
@@ -87,5 +87,144 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
         assert_eq!(db.stats().objects.unwrap().damaged, 1);
         assert!(db.get(key(1)).unwrap_err().is_corrupt() && db.get(b"absent").unwrap_err().is_corrupt());
         assert_eq!(db.get(key(2)).unwrap().unwrap().len(), 100);
+    });
+}
+
+/// A fast tier of which the slabs have enough for half of what [`fill`] writes.
+fn half(promote_reads: PromoteReads) -> Options {
+    let mut options = Options { promote_reads, demotion: Demotion::Approx, tracked_percent: 100, ..small() };
+    options.tiers[0].capacity_bytes = 2_600_000;
+    options
+}
+
+/// Keys below 1000, of which every tenth is asked for again and again.
+fn hot(i: u64) -> bool {
+    i.is_multiple_of(10)
+}
+
+fn many(i: u64) -> String {
+    format!("key{i:04}")
+}
+
+fn value(i: u64, version: u8) -> Vec<u8> {
+    let mut value = vec![version; 1000];
+    value[..8].copy_from_slice(&i.to_le_bytes());
+    value
+}
+
+/// How many of these keys are in a container of which the name begins so.
+fn lie_in(db: &Db, container: &str, keys: impl Iterator<Item = u64>) -> usize {
+    let lies = |i: &u64| {
+        let found = db.explain(many(*i)).unwrap();
+        found.holdings.iter().any(|h| h.container.starts_with(container) && !h.versions.is_empty())
+    };
+    keys.filter(lies).count()
+}
+
+/// More than the slabs have room for, with what is hot read in between.
+fn fill(db: &Db) {
+    (0..1000).filter(|i| hot(*i)).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
+    db.flush().unwrap();
+    for i in (0..1000).filter(|i| !hot(*i)) {
+        db.put(many(i), value(i, 1)).unwrap();
+        for i in (0..100).filter(|j| j % 25 == i % 25) {
+            assert_eq!(db.get(many(10 * i)).unwrap().unwrap()[..], value(10 * i, 1));
+        }
+    }
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+}
+
+#[test]
+fn what_is_asked_for_stays_and_what_is_not_goes_down() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        fill(&db);
+        let (warm, cold) = (|| (0..1000).filter(|i| hot(*i)), || (0..1000).filter(|i| !hot(*i)));
+        assert!(lie_in(&db, "store", warm()) > 90, "{}", lie_in(&db, "store", warm()));
+        assert!(lie_in(&db, "store", cold()) < 400, "{}", lie_in(&db, "store", cold()));
+        assert!(lie_in(&db, "level 7", cold()) > 500, "{}", lie_in(&db, "level 7", cold()));
+        // Whatever lies where, all is there, and after a reopening, too.
+        let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
+        assert!(check(&db));
+        db.close().unwrap();
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        assert!(check(&db));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Always);
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        fill(&db);
+        let below: Vec<u64> =
+            (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(60).collect();
+        assert_eq!(below.len(), 60);
+        read_twice(&db, &below);
+        sched.sleep(std::time::Duration::from_secs(3));
+        let up: Vec<u64> =
+            below.iter().copied().filter(|i| lie_in(&db, "store", std::iter::once(*i)) > 0).collect();
+        assert!(up.len() > 20, "{} came up\n{}", up.len(), db.stats());
+        // Below they are as they were.
+        assert_eq!(lie_in(&db, "level 7", up.iter().copied()), up.len());
+        // One is deleted, one is written anew; neither comes back.
+        db.delete(many(up[0])).unwrap();
+        db.put(many(up[1]), value(up[1], 2)).unwrap();
+        fill_with(&db, 3000);
+        assert_eq!(db.get(many(up[0])).unwrap(), None);
+        assert_eq!(db.get(many(up[1])).unwrap().unwrap()[..], value(up[1], 2));
+        for i in &up[2..] {
+            assert_eq!(db.get(many(*i)).unwrap().unwrap()[..], value(*i, 1));
+        }
+        db.close().unwrap();
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        assert_eq!(db.get(many(up[0])).unwrap(), None);
+        assert_eq!(db.get(many(up[1])).unwrap().unwrap()[..], value(up[1], 2));
+        assert!(up[2..].iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
+    });
+}
+
+/// Reads keys so that the tracker knows them, and again as of now: only that leaves objects in the cache.
+fn read_twice(db: &Db, keys: &[u64]) {
+    let before = db.snapshot().unwrap();
+    for i in keys {
+        assert_eq!(before.get(many(*i)).unwrap().unwrap()[..], value(*i, 1));
+        assert_eq!(db.get(many(*i)).unwrap().unwrap()[..], value(*i, 1));
+    }
+}
+
+/// Other keys, so many that all else is cold.
+fn fill_with(db: &Db, count: u64) {
+    (0..count).for_each(|i| assert!(db.put(format!("other{i:05}"), value(i, 9)).is_ok()));
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+}
+
+#[test]
+fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
+    on_a_disk(|sched, disk| {
+        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk)).unwrap();
+        fill(&db);
+        let below: Vec<u64> =
+            (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(6).collect();
+        // Too few for the workers to be woken at once.
+        read_twice(&db, &below);
+        let written: Vec<u64> = below[..3].iter().map(|i| db.put(many(*i), value(*i, 2)).unwrap()).collect();
+        db.flush().unwrap();
+        sched.sleep(std::time::Duration::from_secs(3));
+        let version = |i: usize| db.get(many(below[i])).unwrap().unwrap()[8];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(version), [2, 2, 2, 1, 1, 1]);
+        // The cache answers these; what would without it?
+        let first = |i: &u64| {
+            let holdings = db.explain(many(*i)).unwrap().holdings;
+            holdings.iter().find(|h| h.tier.is_some() && !h.versions.is_empty()).unwrap().versions[0].sequence
+        };
+        assert_eq!(below[..3].iter().map(first).collect::<Vec<_>>(), written);
+        assert!(lie_in(&db, "store", below.iter().copied()) > 3, "{}", db.stats());
+        db.close().unwrap();
     });
 }

@@ -8,7 +8,9 @@ use crate::measure::{self, page, report};
 use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
-use cuesta::{Cause, Create, Db, Durability, Options, Profile, Range, Stats, TierOptions};
+use cuesta::{
+    Cause, Create, Db, Demotion, Durability, Options, Profile, PromoteReads, Range, Stats, TierOptions,
+};
 use cuesta_bench::oracle;
 use cuesta_bench::{
     Config, Distribution, KEY_BYTES, Length, Measured, PhaseResult, Store, TraceStep, Values, Workload, play,
@@ -52,6 +54,12 @@ pub(crate) struct Args {
     /// leveled or prismdb
     #[arg(long, default_value = "leveled")]
     profile: Profile,
+    /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
+    #[arg(long, default_value = "approx", conflicts_with = "against")]
+    demotion: Demotion,
+    /// With profile prismdb, when what a read found on the capacity tier comes up: auto, always or never
+    #[arg(long, default_value = "auto", conflicts_with = "against")]
+    promote_reads: PromoteReads,
     /// What to run, in order; the records are loaded first in any case [default: load,a; with --against a,b,c,f,d,e]
     #[arg(long, value_delimiter = ',')]
     workload: Vec<Workload>,
@@ -222,6 +230,8 @@ impl Args {
         Options {
             memory_bytes: self.memory_bytes(),
             profile: Some(self.profile),
+            demotion: self.demotion,
+            promote_reads: self.promote_reads,
             durability: self.durability,
             create: Create::New,
             seed: self.seed,

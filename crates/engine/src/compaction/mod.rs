@@ -12,7 +12,7 @@ pub(crate) mod retain;
 use crate::cache::{Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
-use crate::key::{Cursor, Target, Trailer};
+use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
 use crate::table::{TableWriter, WriterOptions};
@@ -42,6 +42,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) check: &'a dyn Fn(u64) -> Result<()>,
     /// Of the input, the keys after the first of these and up to the second.
     pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
+    /// Told each entry that stays and is its key's newest.
+    pub(crate) meet: Option<&'a dyn Fn(&Entry<'_>)>,
 }
 
 /// Where an output's data goes.
@@ -182,6 +184,9 @@ impl<'b> Outputs<'_, 'b> {
                     cache.fit();
                 }
                 writer.0.add(entry)?;
+                if let Some(meet) = self.options.meet.filter(|_| new_key) {
+                    meet(&entry);
+                }
             }
             seen += 1;
             seen_bytes += (entry.key.len() + entry.value.len()) as u64;
@@ -303,6 +308,7 @@ mod tests {
                 Ok(())
             },
             keys: (None, None),
+            meet: None,
         };
         let mut retain = Retain::new(vec![Seq::MAX], Default::default(), true);
         let made = write_tables(&mut MemCursor::new(memtable), &mut retain, &options).unwrap();

@@ -2,10 +2,12 @@
 //!
 //! Between two neighbouring numbers that readers hold, only the newest version of a key can be seen; the others go.
 //! A tombstone that every reader can see goes when nothing older of its key can lie below the output. Entries of
-//! dropped keyspaces go. An entry that the input has twice comes out once.
+//! dropped keyspaces go. An entry that the input has twice comes out once. Versions of a key that a container above has a
+//! newer one of go, unless somebody reads at an older number.
 
 use crate::key::{KeyspaceId, Kind, Seq, Trailer};
 use crate::planted::{self, Bug};
+use crate::store::{Index, Position};
 use std::collections::BTreeSet;
 
 /// Walks along a sorted input and decides entry by entry.
@@ -16,6 +18,7 @@ pub(crate) struct Retain {
     dead: BTreeSet<u32>,
     /// Nothing older than the input lies below the output.
     bottom: bool,
+    above: Option<Above>,
     key: Option<Vec<u8>>,
     key_is_dead: bool,
     /// Of the present key: the lowest boundary that a version was kept for, as an index; versions that no lower
@@ -24,10 +27,49 @@ pub(crate) struct Retain {
     last: Option<Trailer>,
 }
 
+/// Keys of which a container above has a newer version, and the next of them.
+#[derive(Debug)]
+struct Above {
+    keys: Index,
+    at: Position,
+    next: Option<Vec<u8>>,
+}
+
+impl Above {
+    fn new(keys: Index) -> Self {
+        let mut above = Self { at: keys.first(), keys, next: Some(Vec::new()) };
+        above.read();
+        above
+    }
+
+    fn read(&mut self) {
+        if let Some(mut key) = self.next.take() {
+            self.next = self.keys.entry_to(self.at, &mut key).map(|_| key);
+        }
+    }
+
+    /// Whether it has `key`, which is greater than all that it was asked for before.
+    fn has(&mut self, key: &[u8]) -> bool {
+        while self.next.as_deref().is_some_and(|next| next < key) {
+            self.at = self.keys.next(self.at);
+            self.read();
+        }
+        self.next.as_deref() == Some(key)
+    }
+}
+
 impl Retain {
     pub(crate) fn new(boundaries: Vec<Seq>, dead: BTreeSet<u32>, bottom: bool) -> Self {
         debug_assert!(boundaries.is_sorted() && !boundaries.is_empty());
-        Self { boundaries, dead, bottom, key: None, key_is_dead: false, served: usize::MAX, last: None }
+        let (key, above) = (None, None);
+        Self { boundaries, dead, bottom, above, key, key_is_dead: false, served: usize::MAX, last: None }
+    }
+
+    /// A container above has newer versions of these keys, which every reader of the present number sees.
+    pub(crate) fn below(mut self, above: Index) -> Self {
+        // An older number may see what they are newer than.
+        self.above = (self.boundaries.len() == 1).then(|| Above::new(above));
+        self
     }
 
     /// Whether `key` is another than that of the entry before.
@@ -41,7 +83,8 @@ impl Retain {
             let held = self.key.get_or_insert_default();
             held.clear();
             held.extend_from_slice(key);
-            self.key_is_dead = KeyspaceId::of(key).is_some_and(|id| self.dead.contains(&id.0));
+            let is_dropped = KeyspaceId::of(key).is_some_and(|id| self.dead.contains(&id.0));
+            self.key_is_dead = is_dropped || self.above.as_mut().is_some_and(|above| above.has(key));
             self.served = usize::MAX;
             self.last = None;
         }
@@ -66,6 +109,7 @@ impl Retain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Changes, Holds, Location};
 
     /// What stays of `input` ("a5 a-3": key a, put number 5, then tombstone number 3).
     fn kept(boundaries: &[u64], bottom: bool, input: &str) -> String {
@@ -105,6 +149,21 @@ mod tests {
     #[test]
     fn what_is_newer_than_every_reader_stays_whole() {
         assert_eq!(kept(&[3], true, "a-6 a5 a3 a2"), "a-6 a5 a3");
+    }
+
+    #[test]
+    fn what_a_container_above_has_newer_goes_unless_somebody_reads_before_it() {
+        let mut keys = Changes::default();
+        let at = Location { slab: 1, slot: 1, holds: Holds::Value };
+        ["a", "c", "e"].into_iter().for_each(|key| keys.push(key.as_bytes(), [at]));
+        let above = Index::default().changed(&keys);
+        let kept = |boundaries: Vec<Seq>| -> String {
+            let mut retain = Retain::new(boundaries, BTreeSet::new(), true).below(above.clone());
+            let stays =
+                |key: &char| retain.keeps(key.to_string().as_bytes(), Trailer::new(Seq(5), Kind::Put));
+            "abbdef".chars().filter(stays).collect()
+        };
+        assert_eq!((kept(vec![Seq(9)]), kept(vec![Seq(3), Seq(9)])), ("bdf".to_owned(), "abdef".to_owned()));
     }
 
     #[test]

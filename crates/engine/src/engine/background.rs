@@ -43,11 +43,14 @@ pub(crate) struct RetiredLog {
 #[derive(Debug, Default)]
 struct State {
     flushing: bool,
+    promoting: bool,
     running: Vec<RunningPlan>,
     stopping: bool,
     /// Of flushes, and of merges.
     refused: [Refused; 2],
     failures: u32,
+    /// A worker has waited its time out, and nobody has since.
+    idled: bool,
     /// Nothing was to be planned at this generation of the containers.
     idle_at: Option<u64>,
     retired: Vec<RetiredLog>,
@@ -97,6 +100,8 @@ pub(crate) struct Background {
 enum Job {
     Flush,
     Compact(Plan),
+    /// Bring in objects that reads have offered.
+    Promote,
     Garbage,
     /// Flush what the active memtable deletes, though it is not full: those who are refused need the room.
     Seal,
@@ -144,6 +149,11 @@ impl Background {
     /// There is room enough: merges are due by their sizes alone again.
     pub(super) fn stop_reclaiming(&self) {
         self.reclaim.store(false, Ordering::Relaxed);
+    }
+
+    /// Somebody waits for room that there is not: a writer, or a job.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.reclaims() || self.wanted.load(Ordering::Relaxed) > 0
     }
 
     /// A job waits for so many bytes on the fast tier; 0 for none.
@@ -270,6 +280,7 @@ impl Engine {
             let run = || match &job {
                 Job::Flush => self.flush_oldest(),
                 Job::Compact(plan) => self.compact(plan),
+                Job::Promote => self.promote(),
                 Job::Garbage => Ok(()),
                 Job::Seal => self.seal_active(),
             };
@@ -307,7 +318,12 @@ impl Engine {
             }
             // One worker stays free for the next flush, if there is more than one: writers wait for flushes.
             let merges_max = (self.options.background_threads as usize - 1).max(1);
-            if writable && state.running.len() < merges_max && state.idle_at != Some(current.generation) {
+            let under_way = state.running.len() + usize::from(state.promoting);
+            if writable && !state.promoting && under_way < merges_max && self.has_offers(state.idled) {
+                state.promoting = true;
+                return Some(Job::Promote);
+            }
+            if writable && under_way < merges_max && state.idle_at != Some(current.generation) {
                 let plan = self.view(&state.running).and_then(|view| policy::plan(&view));
                 match plan {
                     Some(plan) => {
@@ -328,6 +344,7 @@ impl Engine {
             drop(current);
             let timed_out;
             (state, timed_out) = self.background.changed.wait_for(state, IDLE);
+            state.idled = timed_out;
             if timed_out {
                 // Tables may have grown hot, and room may have come back.
                 state.idle_at = None;
@@ -359,18 +376,23 @@ impl Engine {
         let mut state = self.background.state.lock();
         match job {
             Job::Flush => state.flushing = false,
+            Job::Promote => state.promoting = false,
             Job::Compact(plan) => state.end(plan),
             Job::Garbage | Job::Seal => {}
         }
         // What was refused for overlapping this job may be planned now.
         state.idle_at = None;
         // Flushes wait for demotions, so who waits for a flush waits for both.
-        let is_flush = matches!(job, Job::Flush | Job::Compact(Plan::Demote { .. }));
+        let is_flush = matches!(job, Job::Flush | Job::Compact(Plan::Demote { .. } | Plan::Release { .. }));
         let kind = if is_flush { Awaited::Flush } else { Awaited::Merge } as usize;
         let wait = match result {
             Ok(()) => {
                 // What a relocation, say, has made room for must show itself first.
-                if matches!(job, Job::Flush | Job::Compact(Plan::Merge { .. } | Plan::Demote { .. })) {
+                if matches!(
+                    job,
+                    Job::Flush
+                        | Job::Compact(Plan::Merge { .. } | Plan::Demote { .. } | Plan::Release { .. })
+                ) {
                     state.refused[kind] = Refused::default();
                     state.failures = 0;
                 }
@@ -424,11 +446,14 @@ impl Engine {
             },
             wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
-        let store = self.store_view();
+        let store = self.store_view(&current);
         let is_empty = current.version.levels.is_empty() && store.is_none();
         (!is_empty).then(|| {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
-            View::of(&current.version, &self.options, running, tiers.collect(), store, reclaim)
+            let tiers = tiers.collect();
+            let mut view = View::of(&current.version, &self.options, running, tiers, store, reclaim);
+            self.weigh(&mut view, &current);
+            view
         })
     }
 

@@ -7,14 +7,17 @@ use super::Engine;
 use super::admission::{Paced, Work};
 use super::background::RetiredLog;
 use super::iterate::{RunCursor, Source};
+use super::store::Demotion;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
+use crate::key::Entry;
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::policy::{Plan, placement};
+use crate::store::Index;
 use crate::tier::Lease;
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Run, TableHandle, TableMeta};
@@ -84,6 +87,10 @@ pub(super) struct RunJob<'a> {
     pub(super) paced: &'a Paced<'a>,
     /// After the first of these keys, up to the second.
     pub(super) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
+    /// Keys of which the store has newer versions than the input.
+    pub(super) above: Option<&'a Index>,
+    /// Told each entry that stays and is its key's newest.
+    pub(super) meet: Option<&'a dyn Fn(&Entry<'_>)>,
 }
 
 /// Tables to be merged.
@@ -123,6 +130,8 @@ impl Engine {
             cause: Cause::Flush,
             paced: &paced,
             keys: (None, None),
+            above: None,
+            meet: None,
         };
         let added = self.write_run(input, &job)?;
         let age = self.catalog.lock().take_file_number();
@@ -195,9 +204,13 @@ impl Engine {
                 let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
                 Edit { removed: vec![*table], added, ..Edit::default() }
             }
-            Plan::Demote { tables, level, from, to } => {
+            Plan::Demote { tables, level, from, to, pinning } => {
                 drop(current);
-                return self.demote(tables, *level, from, to);
+                return self.demote(&Demotion { tables, level: *level, from, to, pinning });
+            }
+            Plan::Release { pinning } => {
+                drop(current);
+                return self.release(pinning);
             }
             Plan::Relocate { table, level, to, .. } => {
                 return self.relocate(find(*table)?.as_ref(), *level, *to);
@@ -247,6 +260,8 @@ impl Engine {
             cause: Cause::Compaction,
             paced: &paced,
             keys: (None, None),
+            above: None,
+            meet: None,
         };
         // In steps too where it would fit onto a slower tier only than the one its level belongs to.
         let belongs = self.view(&[]).map_or(0, |view| placement::of_level(&view, job.output));
@@ -392,7 +407,7 @@ impl Engine {
         input: &mut dyn crate::key::Cursor,
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
-        let RunJob { need, level, bottom, cause, paced, keys } = *job;
+        let RunJob { need, level, bottom, cause, paced, keys, above, meet } = *job;
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
@@ -425,8 +440,14 @@ impl Engine {
                 self.check_open()
             },
             keys,
+            meet,
         };
-        let made = write_tables(input, &mut Retain::new(boundaries, dead, bottom), &options)?;
+        let retain = Retain::new(boundaries, dead, bottom);
+        let mut retain = match above {
+            Some(above) => retain.below(above.clone()),
+            None => retain,
+        };
+        let made = write_tables(input, &mut retain, &options)?;
         let here = made.iter().filter(|meta| meta.data_tier == job_tier);
         let data: u64 = here.map(|meta| meta.data_bytes).sum();
         let meta: u64 = made.iter().map(|meta| meta.meta_bytes).sum();

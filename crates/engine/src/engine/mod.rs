@@ -41,6 +41,7 @@ use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::store::Contents;
 use crate::tier::{LogRoom, Tiers};
+use crate::tracker::Tracker;
 use crate::version::{Catalog, KeyspaceState, Tables, Version};
 use admission::Pacer;
 use arc_swap::ArcSwap;
@@ -76,6 +77,8 @@ pub(crate) struct Current {
     pub(crate) sealed: Vec<Sealed>,
     /// The store below the memtables; empty in profiles that have none.
     pub(crate) contents: Arc<Contents>,
+    /// Of such profiles: which keys were asked for of late.
+    pub(crate) tracker: Option<Arc<Tracker>>,
     pub(crate) version: Arc<Version>,
     /// Raised by every change of this set.
     pub(crate) generation: u64,
@@ -156,6 +159,7 @@ impl Engine {
             active_log: old.active_log,
             sealed: old.sealed.clone(),
             contents: old.contents.clone(),
+            tracker: old.tracker.clone(),
             version: catalog.version.clone(),
             generation: old.generation + 1,
         };

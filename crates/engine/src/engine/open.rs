@@ -26,7 +26,7 @@ use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
 use super::stats::restore_counters;
-use super::store::{LoadFrom, Store, load};
+use super::store::{LoadFrom, Store, keys_of, load, tracker_for};
 use super::turn::Turn;
 use super::write::{Lead, WriteQueue, apply_payload};
 use super::{Current, Engine, Sealed};
@@ -463,7 +463,12 @@ impl Found {
         let has_store = self.catalog.profile.has_store();
         let from = LoadFrom { tiers: &self.tiers, garbage: &self.tables.garbage, store: superblock.store };
         let contents = if has_store { load(&from, &self.catalog.slabs)? } else { Contents::default() };
-        self.tables.cache.memory().set(Holder::Index, contents.index.held_bytes());
+        let tracker = match has_store {
+            true => tracker_for(keys_of(&contents, &self.catalog.version), &options, None),
+            false => None,
+        };
+        let held = contents.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);
         restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);
         operations.restore_times(&self.catalog.times);
@@ -483,6 +488,7 @@ impl Found {
             active_log: self.catalog.log_start,
             sealed: recovered.sealed.into_iter().rev().map(sealed).collect(),
             contents: Arc::new(contents),
+            tracker,
             version: self.catalog.version.clone(),
             generation: 0,
         };
@@ -583,6 +589,7 @@ impl Found {
             take_number: &take_number,
             check: &|_| Ok(()),
             keys: (None, None),
+            meet: None,
         };
         let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false);
         let mut input = MemCursor::new(memtable.clone());

@@ -121,6 +121,13 @@ pub struct LatencyStats {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing(Option<Duration>);
 
+impl Timing {
+    /// Whether this call is one in [`TIMED`].
+    pub(super) fn is_timed(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
 impl Operations {
     pub(crate) fn new(sched: &Sched) -> Self {
         let zero = || AtomicU64::new(0);
@@ -243,6 +250,13 @@ impl Operations {
         };
         // Times are no reason not to open.
         drop(restore());
+    }
+
+    /// Keys looked up, batches written, and how many of the former tables below level 0 answered.
+    pub(super) fn reads_and_writes(&self) -> [u64; 3] {
+        let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        let below = self.answered[BY_LEVEL_0 + 1..BY_NOTHING].iter().map(read).sum();
+        [read(&self.gets), read(&self.writes), below]
     }
 
     pub(crate) fn answered(&self, by: usize) {

@@ -11,10 +11,11 @@ use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, BY_OBJECTS, BY_STO
 use super::{Current, Engine};
 use crate::cache::{Flushes, PointRead};
 use crate::error::{Error, Result};
-use crate::key::{Cursor, Kind, Seq, Target, Trailer};
+use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::planted::{self, Bug};
 use crate::table::Found;
+use crate::tracker::Seen;
 use crate::value::Value;
 use crate::version::TableHandle;
 use std::sync::Arc;
@@ -50,6 +51,9 @@ impl Engine {
         }
         let timing = self.operations.get();
         let found = self.find(&current, key, Trailer::read_at(seq), noted);
+        if timing.is_timed() {
+            self.watch_reads(&current);
+        }
         self.operations.end(Timed::Get, timing);
         found
     }
@@ -67,6 +71,9 @@ impl Engine {
         for i in order {
             let timing = self.operations.get();
             found[i] = self.find(&current, &keys[i], Trailer::read_at(seq), noted)?;
+            if timing.is_timed() {
+                self.watch_reads(&current);
+            }
             self.operations.end(Timed::Get, timing);
         }
         Ok(found)
@@ -119,6 +126,7 @@ impl Engine {
         for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
             if let Some((trailer, value)) = memtable.get(key, bound) {
                 self.operations.answered(BY_MEMTABLES);
+                self.touch(current, key, Seen::InMemory);
                 return match trailer.kind() {
                     Some(Kind::Put) => Ok(Some(Value::copied(value))),
                     _ => Ok(None),
@@ -127,6 +135,7 @@ impl Engine {
         }
         if let Some(object) = self.tables.cache.object(key, bound.seq()) {
             self.operations.answered(BY_OBJECTS);
+            self.touch(current, key, Seen::InMemory);
             return Ok(Some(Value::object(object)));
         }
         let store_first = !planted::has(Bug::StoreBelowTables);
@@ -136,7 +145,7 @@ impl Engine {
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
-                if let Some(answer) = self.find_in_table(table, key, bound, noted)? {
+                if let Some(answer) = self.find_in_table(current, table, key, bound, noted)? {
                     self.operations.answered(i);
                     return Ok(answer.value());
                 }
@@ -162,6 +171,7 @@ impl Engine {
         if entry.trailer.kind() != Some(Kind::Put) {
             return Ok(Some(Answer::Deleted));
         }
+        self.touch(current, key, Seen::InStore);
         if let Some(fresh) = fresh {
             self.tables.cache.keep_found(&entry, fresh);
         }
@@ -170,6 +180,7 @@ impl Engine {
 
     fn find_in_table(
         &self,
+        current: &Current,
         handle: &Arc<TableHandle>,
         key: &[u8],
         bound: Trailer,
@@ -180,6 +191,10 @@ impl Engine {
         match found.trailer.kind() {
             Some(Kind::Put) => {
                 let Found { trailer, value, block, was_cached } = found;
+                let before = self.touch(current, key, Seen::Below);
+                if fresh.is_some() && before.is_some() {
+                    self.offer(current, &Entry { key, trailer, value: &value }, handle);
+                }
                 cache.keep_read(&PointRead {
                     key,
                     seq: trailer.seq(),

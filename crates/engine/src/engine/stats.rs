@@ -68,6 +68,18 @@ pub struct ObjectStats {
     pub slab_bytes: u64,
     /// Bytes of slots that could be filled at once.
     pub free_bytes: u64,
+    /// Objects that a table has in the same version.
+    pub copies: u64,
+    /// Keys that the tracker knows, and for how many it has room.
+    pub tracked: u64,
+    /// See `tracked`.
+    pub tracked_max: u64,
+    /// Tracked keys whose newest version lies in a table, as far as was seen.
+    pub tracked_below: u64,
+    /// Key ranges weighed for demotions since the store was opened, and objects that the tracker was asked for to do so.
+    pub weighed: u64,
+    /// See `weighed`.
+    pub probes: u64,
     /// Live slots that were found damaged when the store was opened; keys that nothing else has cannot be answered.
     pub damaged: u64,
 }
@@ -244,7 +256,16 @@ impl Engine {
         };
         let objects = self.objects.as_ref().map(|store| {
             let (slab_bytes, free_bytes) = store.bytes();
+            let (tracked, tracked_below) =
+                current.tracker.as_ref().map_or((0, 0), |tracker| tracker.tracked());
+            let (weighed, probes) = store.weighings();
             ObjectStats {
+                copies: current.contents.index.copies(),
+                tracked,
+                tracked_max: current.tracker.as_ref().map_or(0, |tracker| tracker.capacity()),
+                tracked_below,
+                weighed,
+                probes,
                 objects: current.contents.index.entries(),
                 slabs: current.contents.slabs.len() as u64,
                 slab_bytes,
@@ -376,6 +397,11 @@ impl fmt::Display for Stats {
                 o.slabs,
                 Size(o.slab_bytes),
                 Size(o.free_bytes)
+            )?;
+            writeln!(
+                f,
+                "heat       {} of {} keys tracked, {} of them below; {} copies; {} ranges weighed by {} objects",
+                o.tracked, o.tracked_max, o.tracked_below, o.copies, o.weighed, o.probes
             )?;
         }
         let hits = |counts: HitCounts| {

@@ -4,13 +4,18 @@
 pub(crate) mod leveled;
 pub(crate) mod msc;
 pub(crate) mod placement;
+pub(crate) mod promotion;
 
 use crate::options::Options;
+use crate::tracker::Pinning;
 use crate::version::{LEVELS_MAX, Version};
-pub(crate) use msc::{RangeView, StoreView};
+pub(crate) use msc::{RangeHeat, RangeView, StoreView};
 pub(crate) use placement::TierView;
 use std::fmt;
 use std::ops::Range;
+
+/// Above all keys: no keyspace has this id.
+pub(crate) const AFTER_ALL: [u8; 4] = [0xff; 4];
 
 /// Heat is reads per so many bytes.
 const HEAT_BYTES: u64 = 1 << 20;
@@ -92,8 +97,10 @@ pub(crate) enum Plan {
     Move { table: u64, from: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
     /// Put a table's data on another tier as it is.
     Relocate { table: u64, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
-    /// Merge the store's objects from one key up to before another with tables, into `level`.
-    Demote { tables: Vec<u64>, level: usize, from: Vec<u8>, to: Vec<u8> },
+    /// Merge the store's objects from one key up to before another with tables, into `level`, but for those that stay.
+    Demote { tables: Vec<u64>, level: usize, from: Vec<u8>, to: Vec<u8>, pinning: Pinning },
+    /// Let the store's copies of what tables have go, but for those that stay.
+    Release { pinning: Pinning },
 }
 
 impl Plan {
@@ -113,11 +120,17 @@ impl Plan {
                 smallest: smallest.clone(),
                 largest: largest.clone(),
             },
-            Self::Demote { tables, level, from, to } => RunningPlan {
+            Self::Demote { tables, level, from, to, .. } => RunningPlan {
                 inputs: tables.clone(),
                 output_level: *level,
                 smallest: from.clone(),
                 largest: to.clone(),
+            },
+            Self::Release { .. } => RunningPlan {
+                inputs: Vec::new(),
+                output_level: LEVELS_MAX,
+                smallest: Vec::new(),
+                largest: AFTER_ALL.to_vec(),
             },
         }
     }
@@ -229,8 +242,10 @@ impl fmt::Display for Plan {
             Self::Relocate { table, level, to, .. } => {
                 write!(f, "relocate #{table} of L{level} to tier {to}")
             }
-            Self::Demote { tables, level, from, to } => {
-                write!(f, "demote [{}..{})", from.escape_ascii(), to.escape_ascii())?;
+            Self::Release { .. } => write!(f, "release copies"),
+            Self::Demote { tables, level, from, to, pinning } => {
+                let whole = if *pinning == Pinning::NONE { " whole" } else { "" };
+                write!(f, "demote{whole} [{}..{})", from.escape_ascii(), to.escape_ascii())?;
                 let tables: Vec<_> = tables.iter().map(|number| format!("#{number}")).collect();
                 if tables.is_empty() { Ok(()) } else { write!(f, " into L{level}: {}", tables.join(" ")) }
             }

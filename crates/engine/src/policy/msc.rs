@@ -1,15 +1,32 @@
 //! Multi-tiered storage compaction: which key range's objects go down (Raina et al., PrismDB, §5.2 and §5.3).
 //!
 //! Candidates are the key ranges of one table of the capacity tier each, with the gap behind it; of several, where these are
-//! small; and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is benefit over cost, equation (1):
-//! the objects that go, weighted by how cold each is, over what each byte of them costs the capacity tier,
-//! F (2 - o) / (1 - p) + 1, with F the bytes of tables for each byte of objects, o the share of the tables' bytes that the
-//! objects replace, p the share of the objects that stay. The paper counts objects of one size; here all of it is in bytes.
+//! small; and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is
+//! benefit over cost, equation (1): the objects that are there, weighted by how cold each is, over what each byte that goes
+//! costs the capacity tier, F (2 - o) / (1 - p) + 1, with F the bytes of tables for each byte of objects, o the share of the
+//! tables' bytes that the objects replace, p the share of the objects that stay since they are hot. The paper counts objects
+//! of one size; here all of it is in bytes.
 //!
-//! Until there is a tracker, every object is as cold as any other (p = 0), and o is taken as 0. Each call looks at all
-//! candidates: linear in their number.
+//! Weighing a candidate means asking the tracker for its keys, so [`candidates`] says which are worth it: all
+//! ([`Demotion::Precise`]), or [`CANDIDATES`] drawn by the view's seed, of which the engine then asks for a sample of the
+//! keys ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of keys instead, see
+//! `docs/decisions/0011-store-below-the-memtable.md`), or one, whatever it weighs ([`Demotion::Random`]). [`plan`] decides
+//! among those that were weighed. Both are linear in the number of ranges.
+//!
+//! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
+//! all. Copies of what tables have
+//! anyway cost nothing to let go of ([`Plan::Release`]) and go first.
 
 use super::{Plan, View};
+use crate::profile::Demotion;
+use crate::tracker::Pinning;
+use cuesta_sched::Rng;
+use std::collections::BTreeSet;
+
+/// Ranges that are weighed for one plan: power of k choices, and the paper's k.
+const CANDIDATES: u64 = 8;
+/// A range in which less than one part in so many would go counts as hot.
+const COLD_SHARE_MIN: u64 = 8;
 
 /// The store below the memtable, as policies see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +35,28 @@ pub(crate) struct StoreView {
     pub(crate) due: bool,
     /// Somebody waits for room in it.
     pub(crate) pressed: bool,
+    /// Bytes of cold copies of what tables have.
+    pub(crate) releasable: u64,
+    /// As many of those are worth a plan of their own.
+    pub(crate) release_min: u64,
+    /// Which objects stay.
+    pub(crate) pinning: Pinning,
+    pub(crate) demotion: Demotion,
+    /// For what is drawn.
+    pub(crate) seed: u64,
     /// In key order, disjoint; told only when a demotion may be due.
     pub(crate) ranges: Vec<RangeView>,
+}
+
+/// What a range's objects are like: all of them, or as a sample says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RangeHeat {
+    /// Bytes of objects, each divided by its clock value and one.
+    pub(crate) cold_bytes: u64,
+    /// Bytes of objects that stay.
+    pub(crate) pinned_bytes: u64,
+    /// Bytes of the tables' entries that objects replace.
+    pub(crate) replaced_bytes: u64,
 }
 
 /// A key range, what the store has in it, and the tables that lie in it whole.
@@ -35,14 +72,23 @@ pub(crate) struct RangeView {
     pub(crate) tables: Vec<u64>,
     pub(crate) table_bytes: u64,
     pub(crate) table_entries: u64,
+    /// If it was weighed.
+    pub(crate) heat: Option<RangeHeat>,
 }
 
 impl RangeView {
-    /// Equation (1).
-    fn score(&self) -> f64 {
+    /// Equation (1), with nothing but what a table costs where all stays.
+    fn score(&self, heat: &RangeHeat, keeps_hot: bool) -> f64 {
         let (objects, tables) = (self.object_bytes as f64, self.table_bytes as f64);
-        let fanout = tables / objects;
-        objects / (2.0 * fanout + 1.0)
+        let stay = if keeps_hot { heat.pinned_bytes as f64 / objects } else { 0.0 };
+        let overlap = if tables > 0.0 { (heat.replaced_bytes as f64 / tables).min(1.0) } else { 0.0 };
+        let cost = tables / objects * (2.0 - overlap) / (1.0 - stay) + 1.0;
+        heat.cold_bytes as f64 / cost
+    }
+
+    /// So much of it is hot that it is not worth the tables' bytes.
+    fn is_hot(&self, heat: &RangeHeat) -> bool {
+        self.object_bytes.saturating_sub(heat.pinned_bytes) < self.object_bytes.div_ceil(COLD_SHARE_MIN)
     }
 
     /// By how much the capacity tier fills up: tombstones take away what they delete there.
@@ -59,31 +105,77 @@ impl RangeView {
     }
 }
 
-/// The next demotion, if one is due.
-pub(crate) fn plan(view: &View) -> Option<Plan> {
-    let store = view.store.as_ref().filter(|store| store.due || store.pressed || view.reclaim)?;
-    let is_free = |range: &&RangeView| {
+/// Whether the store should give something up.
+fn is_due(view: &View) -> Option<&StoreView> {
+    view.store.as_ref().filter(|store| store.due || store.pressed || view.reclaim)
+}
+
+/// The places of ranges that could go down: no plan that runs is about them, and there is room to merge them.
+fn eligible<'a>(view: &'a View, store: &'a StoreView) -> impl Iterator<Item = usize> + Clone + 'a {
+    let free = view.tiers.last().map_or(u64::MAX, |tier| tier.free);
+    store.ranges.iter().enumerate().filter_map(move |(i, range)| {
         let overlaps =
             |running: &super::RunningPlan| running.smallest < range.to && range.from < running.largest;
-        range.object_bytes > 0 && !view.running.iter().any(overlaps)
+        let fits = range.bytes() + range.bytes() / 4 <= free;
+        (range.object_bytes > 0 && fits && !view.running.iter().any(overlaps)).then_some(i)
+    })
+}
+
+/// Which ranges should be weighed before [`plan`] is asked: their places, ascending.
+pub(crate) fn candidates(view: &View) -> Vec<usize> {
+    let Some(store) = is_due(view) else { return Vec::new() };
+    let all: Vec<usize> = eligible(view, store).collect();
+    let count = match store.demotion {
+        Demotion::Precise => u64::MAX,
+        Demotion::Approx => CANDIDATES,
+        Demotion::Random => 1,
     };
+    if all.len() as u64 <= count {
+        return all;
+    }
+    let (mut rng, mut drawn) = (Rng::new(store.seed), BTreeSet::new());
+    while (drawn.len() as u64) < count {
+        drawn.insert(all[rng.below(all.len() as u64) as usize]);
+    }
+    drawn.into_iter().collect()
+}
+
+/// The next demotion, if one is due.
+pub(crate) fn plan(view: &View) -> Option<Plan> {
+    let store = is_due(view)?;
+    let is_nearly_full = store.due || store.pressed;
+    if is_nearly_full && store.releasable > store.release_min && view.running.is_empty() {
+        return Some(Plan::Release { pinning: store.pinning });
+    }
     // The capacity tier keeps a part for deletes. Once it is down to that, what gives room back goes, and else only what
     // those who wait need: where it fills up least.
     let room = view.tiers.last().map_or(u64::MAX, |tier| tier.free.saturating_sub(tier.keep_free));
-    let by_score = |a: &&RangeView, b: &&RangeView| a.score().total_cmp(&b.score()).then(b.from.cmp(&a.from));
     let by_growth = |a: &&RangeView, b: &&RangeView| a.growth().cmp(&b.growth()).then(a.from.cmp(&b.from));
-    let free = view.tiers.last().map_or(u64::MAX, |tier| tier.free);
-    let fits = |range: &&RangeView| range.bytes() + range.bytes() / 4 <= free;
-    let fitting = store.ranges.iter().filter(is_free).filter(fits);
-    let is_nearly_full = store.due || store.pressed;
-    let roomy = fitting.clone().filter(|range| is_nearly_full && range.object_bytes <= room).max_by(by_score);
-    let helps = |range: &&RangeView| store.pressed || range.growth() < 0;
-    let best = roomy.or_else(|| fitting.filter(helps).min_by(by_growth))?;
+    let fitting = eligible(view, store).map(|i| &store.ranges[i]);
+    let roomy = fitting.clone().filter(|range| is_nearly_full && range.object_bytes <= room);
+    let weighed: Vec<(&RangeView, &RangeHeat)> =
+        roomy.filter_map(|range| Some((range, range.heat.as_ref()?))).collect();
+    let best = |keeps_hot: bool| {
+        let worth_it = weighed.iter().filter(|(range, heat)| !keeps_hot || !range.is_hot(heat));
+        let by_score = |a: &&(&RangeView, &RangeHeat), b: &&(&RangeView, &RangeHeat)| {
+            let score = |(range, heat): &(&RangeView, &RangeHeat)| range.score(heat, keeps_hot);
+            score(a).total_cmp(&score(b)).then(b.0.from.cmp(&a.0.from))
+        };
+        worth_it.max_by(by_score).map(|(range, _)| *range)
+    };
+    // What is on its way down may be enough for those who wait.
+    let nothing_runs = view.running.is_empty();
+    let helps = |range: &&RangeView| store.pressed && nothing_runs || range.growth() < 0;
+    let (range, pinning) = best(true)
+        .map(|range| (range, store.pinning))
+        .or_else(|| best(false).filter(|_| nothing_runs).map(|range| (range, Pinning::NONE)))
+        .or_else(|| Some((fitting.filter(helps).min_by(by_growth)?, Pinning::NONE)))?;
     Some(Plan::Demote {
-        tables: best.tables.clone(),
+        tables: range.tables.clone(),
         level: view.levels.len() - 1,
-        from: best.from.clone(),
-        to: best.to.clone(),
+        from: range.from.clone(),
+        to: range.to.clone(),
+        pinning,
     })
 }
 
@@ -94,17 +186,31 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Ranges as `from..to objects/tables`, tables numbered from 1.
-    fn check(ranges: &str, running: &str, expected: Expect) {
-        check_when(false, ranges, running, expected);
-    }
-
-    fn check_when(pressed: bool, ranges: &str, running: &str, expected: Expect) {
+    /// Ranges as `from..to objects/tables`, tables numbered from 1; behind that what a range is like if it was weighed and is
+    /// not all cold: `c` bytes of coldness, `p` bytes that stay, `r` bytes replaced; `?` if it was not.
+    fn ranges(text: &str) -> Vec<RangeView> {
         let mut number = 0;
-        let range = |word: &str| {
-            let (keys, bytes) = word.split_once(' ').unwrap();
-            let ((from, to), (objects, tables)) =
-                (keys.split_once("..").unwrap(), bytes.split_once('/').unwrap());
+        let range = |text: &str| {
+            let mut words = text.split(' ');
+            let mut next = || words.next().unwrap_or_default();
+            let keys = next();
+            let (from, to) = keys.split_once("..").unwrap();
+            let (objects, tables) = next().split_once('/').unwrap();
+            let object_bytes = objects.parse().unwrap();
+            let mut heat = Some(RangeHeat { cold_bytes: object_bytes, ..RangeHeat::default() });
+            for word in words {
+                let Some(seen) = heat.as_mut().filter(|_| word != "?") else {
+                    heat = None;
+                    continue;
+                };
+                let (what, bytes) = word.split_at(1);
+                let field = match what {
+                    "c" => &mut seen.cold_bytes,
+                    "p" => &mut seen.pinned_bytes,
+                    _ => &mut seen.replaced_bytes,
+                };
+                *field = bytes.parse().unwrap();
+            }
             let table_bytes: u64 = tables.parse().unwrap();
             number += u64::from(table_bytes > 0);
             RangeView {
@@ -113,12 +219,25 @@ mod tests {
                 objects: 10,
                 table_entries: 10,
                 tombstones: if keys.ends_with('-') { 9 } else { 0 },
-                object_bytes: objects.parse().unwrap(),
+                object_bytes,
                 tables: (table_bytes > 0).then_some(number).into_iter().collect(),
                 table_bytes,
+                heat,
             }
         };
-        let ranges = ranges.split(", ").map(range).collect();
+        text.split(", ").map(range).collect()
+    }
+
+    fn check(ranges: &str, running: &str, expected: Expect) {
+        check_when(false, ranges, running, expected);
+    }
+
+    fn store(text: &str) -> StoreView {
+        let pinning = Pinning::of([1; 4], 2, 1);
+        StoreView { due: true, pinning, release_min: 100, ranges: ranges(text), ..StoreView::default() }
+    }
+
+    fn check_when(pressed: bool, ranges: &str, running: &str, expected: Expect) {
         let running = running.split_once("..").map(|(smallest, largest)| RunningPlan {
             inputs: Vec::new(),
             output_level: 7,
@@ -126,7 +245,7 @@ mod tests {
             largest: largest.into(),
         });
         let view = View {
-            store: Some(StoreView { due: true, pressed, ranges }),
+            store: Some(StoreView { pressed, ..store(ranges) }),
             running: running.into_iter().collect(),
             ..view("tier 1000 500\ntier 20000 700")
         };
@@ -142,6 +261,58 @@ mod tests {
     }
 
     #[test]
+    fn cold_objects_count_and_those_that_stay_make_it_dear() {
+        check("a..c 100/100 c40, c..f 90/90 c80", "", expect!["demote [c..f) into L7: #2"]);
+        check("a..c 100/100 p50, c..f 90/90", "", expect!["demote [c..f) into L7: #2"]);
+        // Merging what is replaced costs less.
+        check("a..c 100/100 r90, c..f 110/110", "", expect!["demote [a..c) into L7: #1"]);
+        // Who was not weighed is left alone.
+        check("a..c 100/100 ?, c..f 50/100", "", expect!["demote [c..f) into L7: #2"]);
+    }
+
+    #[test]
+    fn where_all_is_hot_the_coldest_goes_whole() {
+        check("a..c 100/0 c30 p90, c..f 90/50 c25 p80", "", expect!["demote whole [a..c)"]);
+        check("a..c 100/0 c30 p90, c..f 90/50 c25 p70", "", expect!["demote [c..f) into L7: #1"]);
+        check("a..c 100/100 c25 p100", "", expect!["demote whole [a..c) into L7: #1"]);
+        // What is on its way down may be enough.
+        check("a..c 100/100 c25 p100, c..f 90/90", "c..d", expect!["nothing"]);
+    }
+
+    #[test]
+    fn cold_copies_go_first_when_nothing_runs() {
+        let store = StoreView { releasable: 101, ..store("a..c 100/0") };
+        let view = View { store: Some(store.clone()), ..view("tier 1000 500\ntier 20000 700") };
+        assert_eq!(plan(&view).unwrap().to_string(), "release copies");
+        let few = View { store: Some(StoreView { releasable: 100, ..store }), ..view.clone() };
+        assert_eq!(plan(&few).unwrap().to_string(), "demote [a..c)");
+        let running = plan(&view).unwrap().running();
+        assert_eq!(plan(&View { running: vec![running], ..view }), None);
+    }
+
+    #[test]
+    fn as_many_are_weighed_as_the_way_of_demotion_says() {
+        let many: Vec<String> = (10..40).map(|i| format!("{i}..{} 10/10", i + 1)).collect();
+        let drawn = |demotion, seed| {
+            let store = StoreView { demotion, seed, ..store(&many.join(", ")) };
+            let running = RunningPlan {
+                inputs: Vec::new(),
+                output_level: 7,
+                smallest: "10".into(),
+                largest: "12".into(),
+            };
+            let running = vec![running];
+            candidates(&View { store: Some(store), running, ..view("tier 1000 500\ntier 20000 700") })
+        };
+        assert_eq!(drawn(Demotion::Precise, 1), (2..30).collect::<Vec<_>>());
+        let some = drawn(Demotion::Approx, 1);
+        assert!(some.len() == 8 && some.is_sorted() && some.iter().all(|i| *i > 1), "{some:?}");
+        assert_eq!(drawn(Demotion::Approx, 1), some);
+        assert_ne!(drawn(Demotion::Approx, 2), some);
+        assert_eq!(drawn(Demotion::Random, 1).len(), 1);
+    }
+
+    #[test]
     fn a_range_that_is_being_moved_is_left_alone_and_so_is_an_empty_one() {
         check("a..c 100/100, c..f 50/0, f..x 0/0", "c..d", expect!["demote [a..c) into L7: #1"]);
         check("a..c 0/100, c..f 50/0", "b..d", expect!["nothing"]);
@@ -151,9 +322,9 @@ mod tests {
     fn the_capacity_tiers_last_room_is_for_who_is_pressed() {
         check("a..c 500/0, c..f 50/0", "", expect!["demote [c..f)"]);
         check("a..c 500/0, c..f 9000/0", "", expect!["nothing"]);
-        check_when(true, "a..c 500/0, c..f 9000/0", "", expect!["demote [a..c)"]);
-        check_when(true, "a..c 500/0, c..e 480/0, e..f 9000/0", "", expect!["demote [c..e)"]);
+        check_when(true, "a..c 500/0, c..f 9000/0", "", expect!["demote whole [a..c)"]);
+        check_when(true, "a..c 500/0, c..e 480/0, e..f 9000/0", "", expect!["demote whole [c..e)"]);
         // Where most are tombstones it gives room back.
-        check("a..c 400/100, c..e- 400/100", "", expect!["demote [c..e-) into L7: #2"]);
+        check("a..c 400/100, c..e- 400/100", "", expect!["demote whole [c..e-) into L7: #2"]);
     }
 }

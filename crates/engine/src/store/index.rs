@@ -26,8 +26,31 @@ pub(crate) struct Location {
     /// Number of the slab's file.
     pub(crate) slab: u64,
     pub(crate) slot: u32,
-    /// It is a tombstone.
-    pub(crate) deletes: bool,
+    pub(crate) holds: Holds,
+}
+
+/// What a slot has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Holds {
+    #[default]
+    Value,
+    Tombstone,
+    /// A value that a table has as well, in the same version.
+    Copy,
+}
+
+impl Location {
+    /// The same, when tables may no longer have what it holds.
+    pub(crate) fn owned(self) -> Self {
+        let holds = if self.holds == Holds::Copy { Holds::Value } else { self.holds };
+        Self { holds, ..self }
+    }
+}
+
+impl Holds {
+    fn of_bits(bits: u64) -> Self {
+        [Self::Value, Self::Tombstone, Self::Copy][(bits % 4).min(2) as usize]
+    }
 }
 
 /// Keys and locations; see the module's head.
@@ -48,14 +71,15 @@ pub(crate) struct Position {
 /// At least one entry. In pages of its own, since a heap that serves many threads would grow with what each change of the
 /// index leaves behind.
 struct Leaf {
-    /// The prefix; per entry: varint length of the key's rest, the rest, varint slab, varint twice the slot, and one more for a
-    /// tombstone; then where each entry begins, as u32.
+    /// The prefix; per entry: varint length of the key's rest, the rest, varint slab, varint four times the slot and what it
+    /// holds; then where each entry begins, as u32.
     bytes: AlignedBuf,
     prefix: usize,
     /// Where the list of beginnings begins.
     starts: usize,
     len: usize,
     tombstones: u64,
+    copies: u64,
 }
 
 impl Leaf {
@@ -70,7 +94,7 @@ impl Leaf {
             let mut reader = Reader::new(&self.bytes[start as usize..self.starts]);
             let rest = reader.bytes()?;
             let (slab, slot) = (reader.varint()?, reader.varint()?);
-            Ok((rest, Location { slab, slot: (slot / 2) as u32, deletes: slot % 2 == 1 }))
+            Ok((rest, Location { slab, slot: (slot / 4) as u32, holds: Holds::of_bits(slot) }))
         };
         // Written by `Leaves::cut_leaf`, and never on media.
         read().unwrap_or_else(|malformed| unreachable!("a leaf that cannot be read: {malformed}"))
@@ -190,7 +214,9 @@ impl Index {
     pub(crate) fn tombstones(&self, from: Position, to: Position) -> u64 {
         let within = |leaf: usize, entries: std::ops::Range<usize>| {
             let leaf = self.leaves.get(leaf);
-            leaf.map_or(0, |leaf| entries.filter(|i| leaf.entry(*i).1.deletes).count() as u64)
+            leaf.map_or(0, |leaf| {
+                entries.filter(|i| leaf.entry(*i).1.holds == Holds::Tombstone).count() as u64
+            })
         };
         if from.leaf == to.leaf {
             return within(from.leaf, from.entry..to.entry);
@@ -201,30 +227,38 @@ impl Index {
         first + whole + within(to.leaf, 0..to.entry)
     }
 
+    /// Copies of what tables have; linear in the leaves.
+    pub(crate) fn copies(&self) -> u64 {
+        self.leaves.iter().map(|leaf| leaf.copies).sum()
+    }
+
+    /// The place so many entries further, or the end; linear in the leaves between.
+    pub(crate) fn skip(&self, mut at: Position, mut entries: u64) -> Position {
+        while let Some(leaf) = self.leaves.get(at.leaf) {
+            let left = (leaf.len() - at.entry) as u64;
+            if entries < left {
+                return Position { entry: at.entry + entries as usize, ..at };
+            }
+            entries -= left;
+            at = Position { leaf: at.leaf + 1, entry: 0 };
+        }
+        at
+    }
+
     /// Keys that cut the entries from `from` up to `to` into pieces of `entries` each; linear in the leaves between.
     pub(crate) fn cuts(&self, from: Position, to: Position, entries: u64) -> Vec<Vec<u8>> {
-        let (mut cuts, mut at, mut skip, mut last) = (Vec::new(), from, entries.max(1), Vec::new());
-        while at < to {
-            let left = self.leaves[at.leaf].len() - at.entry;
-            if skip >= left as u64 {
-                skip -= left as u64;
-                at = Position { leaf: at.leaf + 1, entry: 0 };
-            } else {
-                at.entry += skip as usize;
-                skip = 0;
+        let (mut cuts, mut at, mut last) = (Vec::new(), from, Vec::new());
+        loop {
+            at = self.skip(at, entries.max(1));
+            let mut key = Vec::new();
+            if at >= to || self.entry_to(at, &mut key).is_none() {
+                return cuts;
             }
-            if skip == 0 && at < to {
-                let mut key = Vec::new();
-                self.entry_to(at, &mut key);
-                // Versions of a key stay together.
-                if self.prev(at).and_then(|before| self.entry_to(before, &mut last)).is_some() && last != key
-                {
-                    cuts.push(key);
-                }
-                skip = entries.max(1);
+            // Versions of a key stay together.
+            if self.prev(at).and_then(|before| self.entry_to(before, &mut last)).is_some() && last != key {
+                cuts.push(key);
             }
         }
-        cuts
     }
 
     /// The index after `changes`, each of which says where all versions of its key lie from now on.
@@ -323,7 +357,7 @@ struct Ends {
 /// What an entry takes besides its key's rest: that one's length, slab, slot, and where the entry begins.
 fn bytes_besides(key: &[u8], location: Location) -> usize {
     let varint = |number: u64| (64 - number.leading_zeros() as usize).div_ceil(7).max(1);
-    varint(key.len() as u64) + varint(location.slab) + varint(2 * u64::from(location.slot) + 1) + 4
+    varint(key.len() as u64) + varint(location.slab) + varint(4 * u64::from(location.slot) + 3) + 4
 }
 
 impl Leaves {
@@ -388,15 +422,16 @@ impl Leaves {
         for i in 0..count {
             starts.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
             put_bytes(&mut bytes, &self.key(i)[prefix..]);
-            let Location { slab, slot, deletes } = self.entries[i].1;
+            let Location { slab, slot, holds } = self.entries[i].1;
             put_varint(&mut bytes, slab);
-            put_varint(&mut bytes, 2 * u64::from(slot) + u64::from(deletes));
+            put_varint(&mut bytes, 4 * u64::from(slot) + holds as u64);
         }
         let mut pages = AlignedBuf::zeroed(bytes.len() + starts.len());
         pages[..bytes.len()].copy_from_slice(&bytes);
         pages[bytes.len()..bytes.len() + starts.len()].copy_from_slice(&starts);
-        let tombstones = self.entries[..count].iter().filter(|(_, location)| location.deletes).count() as u64;
-        let leaf = Leaf { bytes: pages, prefix, starts: bytes.len(), len: count, tombstones };
+        let that_hold = |what| self.entries[..count].iter().filter(|(_, at)| at.holds == what).count() as u64;
+        let (tombstones, copies) = (that_hold(Holds::Tombstone), that_hold(Holds::Copy));
+        let leaf = Leaf { bytes: pages, prefix, starts: bytes.len(), len: count, tombstones, copies };
         let cut = self.entries[last].0;
         self.keys.drain(..cut.keys);
         self.entries.drain(..count);
@@ -459,7 +494,8 @@ mod tests {
                     let locations = (0..versions)
                         .map(|_| {
                             let (slab, slot) = (rng.below(1 << 40), rng.below(1 << 30) as u32);
-                            Location { slab, slot, deletes: rng.one_in(3) }
+                            let holds = [Holds::Value, Holds::Tombstone, Holds::Copy][rng.below(3) as usize];
+                            Location { slab, slot, holds }
                         })
                         .collect();
                     changed.insert(some_key(&mut rng), locations);
@@ -481,7 +517,9 @@ mod tests {
                     let next = oracle.range(key.clone()..).next();
                     assert_eq!(index.entry_to(at, &mut seen).is_some(), next.is_some());
                     assert!(next.is_none_or(|(next, _)| *next == seen));
-                    let deletes = |found: &Vec<Location>| found.iter().filter(|at| at.deletes).count() as u64;
+                    let deletes = |found: &Vec<Location>| {
+                        found.iter().filter(|at| at.holds == Holds::Tombstone).count() as u64
+                    };
                     let tombstones: u64 = oracle.range(key.clone()..).map(|(_, found)| deletes(found)).sum();
                     assert_eq!(index.tombstones(at, index.end()), tombstones);
                     let before: usize = oracle.range(..key).map(|(_, found)| found.len()).sum();
@@ -499,7 +537,7 @@ mod tests {
     #[test]
     fn leaves_that_changes_leave_alone_are_shared_and_small_ones_joined() {
         let key = |i: u64| format!("{i:08}").into_bytes();
-        let at = |i: u64| Location { slab: 1, slot: i as u32, deletes: false };
+        let at = |i: u64| Location { slab: 1, slot: i as u32, holds: Holds::Value };
         let mut changes = Changes::default();
         (0..10_000).for_each(|i| changes.push(&key(2 * i), [at(i)]));
         let index = Index::default().changed(&changes);
@@ -530,7 +568,8 @@ mod tests {
             .collect();
         let mut changes = Changes::default();
         for (i, key) in (0..).zip(&keys) {
-            changes.push(key, [Location { slab: 2000 + i / 800, slot: (i % 800) as u32, deletes: false }]);
+            changes
+                .push(key, [Location { slab: 2000 + i / 800, slot: (i % 800) as u32, holds: Holds::Value }]);
         }
         let index = Index::default().changed(&changes);
         let bytes = index.held_bytes() as f64 / index.entries() as f64;

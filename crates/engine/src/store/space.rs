@@ -10,9 +10,9 @@
 //! has most of them, so that neighbours share a page and its read and write.
 
 use super::contents::Contents;
-use super::index::Location;
+use super::index::{Holds, Location};
 use super::slab::SlabMeta;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 /// Neighbouring slots.
@@ -88,7 +88,7 @@ impl Slots {
 
     /// The same as runs of slab `slab`.
     pub(crate) fn runs(&self, slab: u64) -> Vec<SlotRun> {
-        SlotRun::of(self.iter().map(|slot| Location { slab, slot, deletes: false }).collect())
+        SlotRun::of(self.iter().map(|slot| Location { slab, slot, holds: Holds::Value }).collect())
     }
 
     /// The first slot at or after `from`, and below `end`, that is not in the set.
@@ -129,11 +129,24 @@ pub(crate) struct Space {
     classes: BTreeMap<u64, (Vec<u64>, Option<u64>)>,
     /// Freed slots, and the last contents that had them; oldest first.
     waiting: VecDeque<(Weak<Contents>, Vec<Location>)>,
+    /// Slabs that no edit names yet: only who has made them may use them.
+    fresh: BTreeSet<u64>,
     slab_bytes: u64,
     free_bytes: u64,
 }
 
 impl Space {
+    /// A slab that no edit names yet.
+    pub(crate) fn add_fresh(&mut self, meta: SlabMeta) {
+        self.add(meta, Slots::default());
+        self.fresh.insert(meta.number);
+    }
+
+    /// An edit names the slab now.
+    pub(crate) fn settle(&mut self, number: u64) {
+        self.fresh.remove(&number);
+    }
+
     /// A slab, and which of its slots are live.
     pub(crate) fn add(&mut self, meta: SlabMeta, live: Slots) {
         let taken = Taken { meta, taken: live, from: 0 };
@@ -146,6 +159,7 @@ impl Space {
     /// The slab is gone.
     pub(crate) fn remove(&mut self, number: u64) {
         let Some(gone) = self.slabs.remove(&number) else { return };
+        self.fresh.remove(&number);
         self.slab_bytes -= gone.meta.file_bytes();
         self.free_bytes -= u64::from(gone.free()) * gone.meta.slot_bytes;
         if let Some((slabs, present)) = self.classes.get_mut(&gone.meta.slot_bytes) {
@@ -154,8 +168,8 @@ impl Space {
         }
     }
 
-    /// A free slot of exactly this class, which is taken from now on: by a tombstone, if `deletes`.
-    pub(crate) fn take(&mut self, slot_bytes: u64, deletes: bool) -> Option<Location> {
+    /// A free slot of exactly this class, which is taken from now on, and what it will hold.
+    pub(crate) fn take(&mut self, slot_bytes: u64, holds: Holds) -> Option<Location> {
         let (slabs, present) = self.classes.get_mut(&slot_bytes)?;
         loop {
             let slab = match *present {
@@ -176,17 +190,30 @@ impl Space {
                 found.taken.insert(slot);
                 found.from = slot + 1;
                 self.free_bytes -= slot_bytes;
-                return Some(Location { slab, slot, deletes });
+                return Some(Location { slab, slot, holds });
             }
             *present = None;
         }
     }
 
+    /// As [`Space::take`], for who has made no slab: out of one that an edit names.
+    pub(crate) fn take_settled(&mut self, slot_bytes: u64, holds: Holds) -> Option<Location> {
+        let (slabs, _) = self.classes.get(&slot_bytes)?;
+        let free = |slab: &u64| self.slabs.get(slab).map_or(0, Taken::free);
+        let settled = slabs.iter().copied().filter(|slab| !self.fresh.contains(slab));
+        let slab = settled.max_by_key(|slab| (free(slab), std::cmp::Reverse(*slab)))?;
+        let found = self.slabs.get_mut(&slab)?;
+        let slot = found.taken.first_missing(0, found.meta.slots)?;
+        found.taken.insert(slot);
+        self.free_bytes -= slot_bytes;
+        Some(Location { slab, slot, holds })
+    }
+
     /// A slot of the next class above that has a free one, up to slots of `most` bytes.
-    pub(crate) fn take_larger(&mut self, slot_bytes: u64, most: u64, deletes: bool) -> Option<Location> {
+    pub(crate) fn take_larger(&mut self, slot_bytes: u64, most: u64, holds: Holds) -> Option<Location> {
         let larger: Vec<u64> =
             self.classes.range(slot_bytes + 1..=most).map(|(slot_bytes, _)| *slot_bytes).collect();
-        larger.into_iter().find_map(|slot_bytes| self.take(slot_bytes, deletes))
+        larger.into_iter().find_map(|slot_bytes| self.take(slot_bytes, holds))
     }
 
     /// Slots that were taken and are not needed.
@@ -270,31 +297,43 @@ mod tests {
         space.add(slab(3, 112, 2), live(&[]));
         assert_eq!(space.bytes(), (3 * 8192, 400 + 224));
         let taken: Vec<(u64, u32)> =
-            std::iter::from_fn(|| space.take(100, false)).map(|at| (at.slab, at.slot)).collect();
+            std::iter::from_fn(|| space.take(100, Holds::Value)).map(|at| (at.slab, at.slot)).collect();
         assert_eq!(taken, [(2, 0), (2, 2), (2, 3), (1, 3)]);
-        assert_eq!(space.take_larger(100, 200, false), Some(Location { slab: 3, slot: 0, deletes: false }));
+        assert_eq!(
+            space.take_larger(100, 200, Holds::Value),
+            Some(Location { slab: 3, slot: 0, holds: Holds::Value })
+        );
         space.give_back([
-            Location { slab: 2, slot: 2, deletes: false },
-            Location { slab: 3, slot: 0, deletes: false },
+            Location { slab: 2, slot: 2, holds: Holds::Value },
+            Location { slab: 3, slot: 0, holds: Holds::Value },
         ]);
-        assert_eq!(space.take(100, false), Some(Location { slab: 2, slot: 2, deletes: false }));
+        assert_eq!(space.take(100, Holds::Value), Some(Location { slab: 2, slot: 2, holds: Holds::Value }));
         assert_eq!((space.spare(), space.empty()), (vec![], vec![3]));
+        // Whose slab it is alone uses it, until an edit names it.
+        space.add_fresh(slab(4, 112, 9));
+        let taken = [(); 3].map(|()| space.take_settled(112, Holds::Value).map(|at| (at.slab, at.slot)));
+        assert_eq!(taken, [Some((3, 0)), Some((3, 1)), None]);
+        space.settle(4);
+        assert_eq!(
+            space.take_settled(112, Holds::Copy),
+            Some(Location { slab: 4, slot: 0, holds: Holds::Copy })
+        );
     }
 
     #[test]
     fn a_freed_slot_waits_for_those_who_see_it() {
         let mut space = Space::default();
         space.add(slab(1, 100, 2), Slots::default());
-        let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, false)).collect();
+        let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, Holds::Value)).collect();
         let (first, second) = (Arc::new(Contents::default()), Arc::new(Contents::default()));
         space.free_after(&first, vec![slots[0]]);
         space.free_after(&second, vec![slots[1]]);
         drop(second);
         space.collect();
         // Who holds the first may look into what was freed after it, too.
-        assert_eq!((space.take(100, false), space.waiting_bytes()), (None, 200));
+        assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (None, 200));
         drop(first);
         space.collect();
-        assert_eq!((space.take(100, false), space.waiting_bytes()), (Some(slots[0]), 0));
+        assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (Some(slots[0]), 0));
     }
 }

@@ -1,51 +1,52 @@
-//! The store below the memtable at work: memtables are flushed into it, objects are demoted out of it.
+//! The store below the memtable at work: memtables are flushed into it, objects are demoted out of it and promoted into it.
 //!
 //! *A flush* gives every object of the oldest sealed memtable a free slot, writes the slots, and commits: the edit names
 //! slots taken and freed, and the contents that readers see are replaced in the same step. Where slots run out it demotes
-//! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has.
-//!
-//! *A demotion* merges the objects of a key range with the tables there. Slots it reads cannot be used again while it holds
-//! the contents that they are live in. Its edit takes away those objects that are still where it read them; one that was
-//! written since stays, and is newer.
+//! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
+//! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
+//! the policy is told: [`view`]; opening: [`load`].
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
 //! it commits. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
-//! whose key may come into a table behind its back.
+//! whose key may come into a table behind its back. Slots are written by one at a time.
+
+mod demote;
+mod load;
+mod promote;
+mod view;
 
 use super::admission::Work;
-use super::jobs::{Need, RunJob, is_refusal};
+use super::jobs::is_refusal;
 use super::turn::Turn;
-use super::{Engine, Sealed};
+use super::{Current, Engine, Sealed};
 use crate::compaction::Retain;
-use crate::engine::iterate::Source;
-use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Entry, Kind, Seq};
+use crate::error::{ErrorKind, Result};
+use crate::key::{self, Entry, Kind, Seq, Trailer};
 use crate::memory::Holder;
-use crate::merge::Merge;
 use crate::planted::{self, Bug};
-use crate::policy::{RangeView, StoreView};
 use crate::store::{
-    Changes, Contents, Index, Location, SLAB_TIER, Slab, SlabMeta, SlotRun, Slots, Space, StoreCursor, Write,
-    class, fill, object_bytes, slot_bytes,
+    Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlotRun, Slots, Space, Write, class, fill,
+    object_bytes, slot_bytes,
 };
-use crate::version::edit::AddedTable;
-use crate::version::{Edit, LEVELS_MAX, TableHandle, TableMeta, Version};
+use crate::tracker::{Seen, Tracker};
+use crate::version::{Edit, Version};
 use cuesta_device::Cause;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
+pub(super) use demote::Demotion;
+pub(super) use load::{LoadFrom, load};
+use promote::Promotions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Demotion begins when free slots are less than one part in so many of the slabs, and ends at the other (PrismDB's
-/// watermarks of 98 and 95 %).
-const HIGH_SHARE: u64 = 50;
-const LOW_SHARE: u64 = 20;
 /// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it gives
 /// up.
 const WAITS_MAX: u32 = 300;
 const WAIT: Duration = Duration::from_millis(100);
-/// Above all keys: no keyspace has this id.
-const AFTER_ALL: [u8; 4] = [0xff; 4];
+/// A tracker has room for so many keys at least, and is replaced once it is wanted larger by one part in so many.
+const TRACKED_MIN: u64 = 64;
+const TRACKER_SLACK: u64 = 8;
 /// Memory that a flush takes for each entry that it has planned.
 const PLANNED_BYTES: u64 = 160;
 
@@ -54,7 +55,13 @@ const PLANNED_BYTES: u64 = 160;
 pub(crate) struct Store {
     /// The right to replace the contents.
     turn: Turn<()>,
+    /// The right to write slots: pages are read, changed and written, and slots of two writers may share one.
+    pen: Turn<()>,
     state: Mutex<State>,
+    promotions: Promotions,
+    /// Key ranges weighed, and how often the tracker was asked for it.
+    weighed: AtomicU64,
+    probes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -65,6 +72,11 @@ struct State {
     /// A flush waits for slots.
     starved: bool,
     demoting: bool,
+    /// Of late, objects that went down, and entries of tables that they or others of the store had replaced.
+    demoted: u64,
+    replaced: u64,
+    /// How often the policy was asked.
+    asked: u64,
 }
 
 /// What a flush has found slots for.
@@ -80,8 +92,23 @@ impl Store {
     pub(crate) fn new(sched: &Sched, slabs: &BTreeMap<u64, (SlabMeta, Slots)>) -> Self {
         let mut space = Space::default();
         slabs.values().for_each(|(meta, live)| space.add(*meta, live.clone()));
-        let state = State { space, moving: Vec::new(), starved: false, demoting: false };
-        Self { turn: Turn::new(sched, ()), state: Mutex::new(sched, state) }
+        let state = State {
+            space,
+            moving: Vec::new(),
+            starved: false,
+            demoting: false,
+            demoted: 0,
+            replaced: 0,
+            asked: 0,
+        };
+        Self {
+            turn: Turn::new(sched, ()),
+            pen: Turn::new(sched, ()),
+            state: Mutex::new(sched, state),
+            promotions: Promotions::new(sched),
+            weighed: AtomicU64::new(0),
+            probes: AtomicU64::new(0),
+        }
     }
 
     /// Whether the first tier has room for so many bytes of indexes and filters: slabs have at least half of what the log and
@@ -93,6 +120,11 @@ impl Store {
         slabs + fast.free_bytes() >= bytes + beside / 2 + budget / 2
     }
 
+    /// Key ranges weighed so far, and how often the tracker was asked for it.
+    pub(super) fn weighings(&self) -> (u64, u64) {
+        (self.weighed.load(Ordering::Relaxed), self.probes.load(Ordering::Relaxed))
+    }
+
     /// Bytes of slabs, and of slots that could be given out.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let mut state = self.state.lock();
@@ -101,8 +133,32 @@ impl Store {
     }
 }
 
-fn data_bytes(tables: &[&TableMeta]) -> u64 {
-    tables.iter().map(|table| table.data_bytes).sum()
+/// What a slot of such an entry holds.
+fn holds_of(trailer: Trailer) -> Holds {
+    if trailer.kind() == Some(Kind::Delete) { Holds::Tombstone } else { Holds::Value }
+}
+
+/// A tracker for a store of so many keys, in place of what there is, if that would be of quite another size.
+pub(super) fn tracker_for(
+    keys: u64,
+    options: &crate::Options,
+    present: Option<&Arc<Tracker>>,
+) -> Option<Arc<Tracker>> {
+    let wanted = (keys * u64::from(options.tracked_percent) / 100).max(TRACKED_MIN);
+    let fits = |tracker: &Tracker| {
+        let capacity = tracker.capacity();
+        wanted <= capacity + capacity / TRACKER_SLACK && capacity <= 4 * wanted
+    };
+    let roomy = wanted + wanted / TRACKER_SLACK;
+    match present {
+        None => Some(Arc::new(Tracker::new(roomy, options.seed))),
+        Some(tracker) => (!fits(tracker)).then(|| Arc::new(tracker.resized(roomy))),
+    }
+}
+
+/// Keys of the store and of tables, each as often as it has versions in containers.
+pub(super) fn keys_of(contents: &Contents, version: &Version) -> u64 {
+    contents.index.entries() + version.tables().map(|table| table.meta.entries).sum::<u64>()
 }
 
 /// Whether a table may have versions of `key`.
@@ -121,6 +177,11 @@ impl Engine {
         let _held = self.tables.cache.memory().charge(Holder::Writes, planned);
         self.tables.cache.fit();
         let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), 0);
+        if let Some(tracker) = &self.current.load().tracker {
+            for entry in sealed.memtable.entries() {
+                tracker.touch(key::hash(entry.key), Seen::InStore);
+            }
+        }
         let mut filling = Filling::default();
         let mut placed = self.place(store, sealed, &mut filling);
         if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
@@ -135,7 +196,7 @@ impl Engine {
                 paced.progress(done);
                 self.check_open()
             };
-            self.write_slots(&filling, &check)?;
+            self.write_slots(store, &filling, Cause::Flush, &check)?;
             self.commit_flush(store, &filling, log_start)
         });
         if let Err(error) = committed {
@@ -172,17 +233,26 @@ impl Engine {
     }
 
     /// Writes what was placed, and makes it durable.
-    fn write_slots(&self, filling: &Filling<'_>, check: &dyn Fn(u64) -> Result<()>) -> Result<()> {
+    fn write_slots(
+        &self,
+        store: &Store,
+        filling: &Filling<'_>,
+        cause: Cause,
+        check: &dyn Fn(u64) -> Result<()>,
+    ) -> Result<()> {
+        let _pen = store.pen.take();
         let with_new = self.current.load().contents.with(filling.new_slabs.values());
         let new: BTreeSet<u64> = filling.new_slabs.keys().copied().collect();
         let mut writes = filling.placed.clone();
-        let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, Cause::Flush, check)?;
+        let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, cause, check)?;
         // Nothing may have come into one that was made.
         let is_left = |slab: &&Arc<Slab>| touched.iter().all(|other| other.meta.number != slab.meta.number);
         let left: Vec<Arc<Slab>> = filling.new_slabs.values().filter(is_left).cloned().collect();
         touched.extend(left);
         // A slab whose sync has failed may show what is not on media: nobody writes to it again.
-        touched.iter().try_for_each(|slab| slab.sync()).inspect_err(|error| self.fail(error))?;
+        let syncs = cause != Cause::Promotion || !planted::has(Bug::PromotionSyncDropped);
+        let synced = touched.iter().filter(|_| syncs).try_for_each(|slab| slab.sync());
+        synced.inspect_err(|error| self.fail(error))?;
         if new.is_empty() { Ok(()) } else { self.tiers.get(SLAB_TIER)?.sync_names() }
     }
 
@@ -228,6 +298,8 @@ impl Engine {
             taken.extend(kept.iter().map(|write| write.0));
             freed.extend(old.iter().filter(|location| !still_seen.contains(location)));
             if !(kept.is_empty() && old == still_seen) {
+                // A copy is the only version of its key in the store.
+                let still_seen = still_seen.iter().map(|location| location.owned());
                 changes.push(key, kept.iter().map(|write| write.0).chain(still_seen));
             }
         }
@@ -247,7 +319,9 @@ impl Engine {
             ..Edit::default()
         };
         self.replace_contents(store, &before, after, (edit, freed), true)?;
-        store.state.lock().space.give_back(unused);
+        let mut state = store.state.lock();
+        filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
+        state.space.give_back(unused);
         Ok(())
     }
 
@@ -258,13 +332,13 @@ impl Engine {
         entry: &Entry<'_>,
         new: &mut BTreeMap<u64, Arc<Slab>>,
     ) -> Result<Location> {
-        let (bytes, deletes) = (slot_bytes(object_bytes(entry)), entry.trailer.kind() == Some(Kind::Delete));
+        let (bytes, holds) = (slot_bytes(object_bytes(entry)), holds_of(entry.trailer));
         let mut times = 0;
         loop {
             let found = {
                 let mut state = store.state.lock();
                 state.space.collect();
-                state.space.take(bytes, deletes)
+                state.space.take(bytes, holds)
             };
             if let Some(location) = found {
                 return Ok(location);
@@ -272,14 +346,14 @@ impl Engine {
             if let Some(slab) = self.make_slab(bytes)? {
                 let meta = slab.meta;
                 new.insert(meta.number, Arc::new(slab));
-                store.state.lock().space.add(meta, Slots::default());
+                store.state.lock().space.add_fresh(meta);
                 continue;
             }
-            if let Some(location) = store.state.lock().space.take_larger(bytes, 2 * bytes, deletes) {
+            if let Some(location) = store.state.lock().space.take_larger(bytes, 2 * bytes, holds) {
                 return Ok(location);
             }
             if !self.make_room(store, times)? {
-                let any = store.state.lock().space.take_larger(bytes, u64::MAX, deletes);
+                let any = store.state.lock().space.take_larger(bytes, u64::MAX, holds);
                 return any.ok_or_else(|| self.full(bytes));
             }
             times += 1;
@@ -385,7 +459,16 @@ impl Engine {
         flushed: bool,
     ) -> Result<()> {
         let removed = edit.slabs_removed.clone();
-        self.tables.cache.memory().set(Holder::Index, after.index.held_bytes());
+        let renewed = match flushed {
+            true => {
+                let current = self.current.load();
+                tracker_for(keys_of(&after, &current.version), &self.options, current.tracker.as_ref())
+            }
+            false => None,
+        };
+        let tracker = renewed.clone().or_else(|| self.current.load().tracker.clone());
+        let held = after.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        self.tables.cache.memory().set(Holder::Index, held);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {
             state.space.give_back(freed.iter().copied());
@@ -395,6 +478,9 @@ impl Engine {
             current.contents = Arc::new(after);
             if flushed {
                 drop(current.sealed.pop());
+            }
+            if renewed.is_some() {
+                current.tracker = renewed;
             }
         });
         state = store.state.lock();
@@ -412,240 +498,14 @@ impl Engine {
         removed.into_iter().try_for_each(|number| before.slab(number).map(|slab| slab.mark_obsolete()))
     }
 
-    /// Moves the objects from one key up to before another into tables, in place of those that lie there.
-    pub(super) fn demote(&self, tables: &[u64], level: usize, from: &[u8], to: &[u8]) -> Result<()> {
-        let Some(store) = &self.objects else { return Err(Error::internal("a demotion without a store")) };
-        let range = (from.to_vec(), to.to_vec());
-        let (contents, version) = {
-            let _turn = store.turn.take();
-            store.state.lock().moving.push(range.clone());
-            let current = self.current.load();
-            (current.contents.clone(), current.version.clone())
-        };
-        let result = self.demote_from(store, &contents, &version, tables, level, &range);
-        let mut state = store.state.lock();
-        if let Some(i) = state.moving.iter().position(|moving| *moving == range) {
-            state.moving.swap_remove(i);
-        }
-        drop(state);
-        if result.is_ok() {
-            self.operations.merged();
-        }
-        result
-    }
-
-    fn demote_from(
-        &self,
-        store: &Store,
-        contents: &Arc<Contents>,
-        version: &Version,
-        tables: &[u64],
-        level: usize,
-        (from, to): &(Vec<u8>, Vec<u8>),
-    ) -> Result<()> {
-        // What goes, as contents of their own; those that it is taken from keep its slots as they are.
-        let mut chosen = Changes::default();
-        let (mut at, end) = (contents.index.seek(from), contents.index.seek(to));
-        let (mut key, mut same, mut entries, mut bytes) = (Vec::new(), Vec::new(), 0, 0);
-        while at < end {
-            let Some(location) = contents.index.entry_to(at, &mut key) else { break };
-            bytes += contents.slab(location.slab)?.meta.slot_bytes;
-            entries += 1;
-            same.push(location);
-            at = contents.index.next(at);
-            let mut following = Vec::new();
-            if at >= end || contents.index.entry_to(at, &mut following).is_none() || following != key {
-                chosen.push(&key, same.drain(..));
-            }
-        }
-        let chosen = Index::default().changed(&chosen);
-        let mut run: Vec<Arc<TableHandle>> = Vec::new();
-        for number in tables {
-            let found = version.tables().find(|table| table.meta.number == *number);
-            run.push(
-                found
-                    .cloned()
-                    .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))?,
-            );
-        }
-        let raw: u64 = run.iter().map(|table| table.meta.raw_bytes).sum();
-        let paced = self.begin_paced(Work::MergeBelow, bytes + raw, 0);
-        let need = Need::of_tables(&self.options, run.iter().map(|table| (&table.meta, 1.0))).and_objects(
-            &self.options,
-            entries,
-            bytes,
-        );
-        let job =
-            RunJob { need, level, bottom: true, cause: Cause::Demotion, paced: &paced, keys: (None, None) };
-        let picked = Contents { index: chosen, slabs: contents.slabs.clone(), damaged: Arc::default() };
-        let picked = Arc::new(picked);
-        let memory = self.tables.cache.memory().clone();
-        let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, None);
-        let mut sources = vec![Source::Store(Box::new(objects))];
-        if !run.is_empty() {
-            sources.push(self.merge_source(run, self.merge_read_ahead(2), Cause::Demotion));
-        }
-        let made = self.write_run(&mut Merge::new(sources), &job)?;
-        let _turn = store.turn.take();
-        let present = self.current.load().contents.clone();
-        let (mut changes, mut freed, mut at) = (Changes::default(), Vec::new(), picked.index.first());
-        let mut last = Vec::new();
-        while picked.index.entry_to(at, &mut key).is_some() {
-            at = picked.index.next(at);
-            if key == last {
-                continue;
-            }
-            last.clone_from(&key);
-            let now: Vec<Location> = present.index.locations(&key).collect();
-            // What was written since is newer, and stays.
-            if picked.index.locations(&key).eq(now.iter().copied()) || planted::has(Bug::DemotionTakesNewer) {
-                changes.push(&key, []);
-                freed.extend(now);
-            }
-        }
-        let removes = self.removable(store);
-        let index = match planted::has(Bug::StoreKeepsDemoted) {
-            true => present.index.clone(),
-            false => present.index.changed(&changes),
-        };
-        let after = Contents { index, ..(*present).clone() }.without(&removes);
-        let added = made.into_iter().map(|meta| AddedTable { level: level as u32, age: 0, meta }).collect();
-        let edit = Edit {
-            removed: tables.to_vec(),
-            added,
-            slabs_removed: removes,
-            freed: SlotRun::of(freed.clone()),
-            counters: Some(self.encode_counters()),
-            ..Edit::default()
-        };
-        self.replace_contents(store, &present, after, (edit, freed), false)
-    }
-
     /// The numbers that readers read at, ascending; the last is the present one.
     pub(super) fn boundaries(&self) -> Vec<Seq> {
         let snapshots = self.snapshots.lock();
         snapshots.boundaries(self.visible())
     }
 
-    /// What the policy sees of the store.
-    pub(super) fn store_view(&self) -> Option<StoreView> {
-        let store = self.objects.as_ref()?;
-        let current = self.current.load();
-        let tier = self.tiers.fast();
-        let (due, pressed) = {
-            let mut state = store.state.lock();
-            state.space.collect();
-            let (slab_bytes, free) = state.space.bytes();
-            // Slots that are freed already, and slabs that may yet be made, are room as well.
-            let free = free
-                + state.space.waiting_bytes()
-                + tier.free_bytes().saturating_sub(self.options.beside_slabs_bytes());
-            let memtable = self.options.memtable_bytes();
-            let (high, low) =
-                ((slab_bytes / HIGH_SHARE).max(memtable), (slab_bytes / LOW_SHARE).max(2 * memtable));
-            state.demoting = free < if state.demoting { low } else { high };
-            (state.demoting, state.starved)
-        };
-        let may_be_due = due || pressed || self.background.reclaims();
-        let ranges = if may_be_due { self.ranges(&current) } else { Vec::new() };
-        Some(StoreView { due, pressed, ranges })
+    /// A key of that set of containers was read.
+    pub(super) fn touch(&self, current: &Current, key: &[u8], seen: Seen) -> Option<u8> {
+        current.tracker.as_ref().and_then(|tracker| tracker.touch(key::hash(key), seen))
     }
-
-    /// The key ranges of one table each (of several, where these are small, so that they become one), or of as many objects
-    /// as twice a table's.
-    fn ranges(&self, current: &super::Current) -> Vec<RangeView> {
-        let contents = &current.contents;
-        let index = &contents.index;
-        let level = current.version.levels.get(LEVELS_MAX - 1);
-        let mut groups: Vec<Vec<&TableMeta>> = vec![Vec::new()];
-        for table in level.into_iter().flat_map(|level| level.tables()).map(|table| &table.meta) {
-            match groups.last_mut() {
-                Some(group)
-                    if group.is_empty()
-                        || data_bytes(group) + table.data_bytes <= self.options.table_bytes() =>
-                {
-                    group.push(table);
-                }
-                _ => groups.push(vec![table]),
-            }
-        }
-        let smallest = |group: &[&TableMeta]| group.first().map(|table| table.smallest.clone());
-        let mut ranges = Vec::new();
-        for (i, group) in groups.iter().enumerate() {
-            let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
-            let to = groups.get(i + 1).and_then(|next| smallest(next)).unwrap_or_else(|| AFTER_ALL.to_vec());
-            let ends = (index.seek(&from), index.seek(&to));
-            let object_bytes = contents.slot_bytes_between(ends.0, ends.1);
-            // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
-            let entries = index.count(ends.0, ends.1).max(1);
-            let piece = (2 * self.options.table_bytes() * entries).checked_div(object_bytes);
-            let mut cuts = index.cuts(ends.0, ends.1, piece.unwrap_or(u64::MAX).max(1));
-            if let (Some(first), Some(last)) = (group.first(), group.last()) {
-                cuts.retain(|cut| *cut <= first.smallest || *cut > last.largest);
-            }
-            let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
-            for bounds in bounds.windows(2) {
-                let (from, to) = (bounds[0].clone(), bounds[1].clone());
-                let ends = (index.seek(&from), index.seek(&to));
-                let is_inside = |table: &&&TableMeta| table.smallest >= from && table.largest < to;
-                let inside: Vec<&TableMeta> = group.iter().filter(is_inside).copied().collect();
-                ranges.push(RangeView {
-                    objects: index.count(ends.0, ends.1),
-                    tombstones: index.tombstones(ends.0, ends.1),
-                    object_bytes: contents.slot_bytes_between(ends.0, ends.1),
-                    tables: inside.iter().map(|table| table.number).collect(),
-                    table_bytes: data_bytes(&inside),
-                    table_entries: inside.iter().map(|table| table.entries).sum(),
-                    from,
-                    to,
-                });
-            }
-        }
-        ranges
-    }
-}
-
-/// Opens the slabs that the manifest names, and finds out which object is in which live slot.
-pub(super) fn load(engine: &LoadFrom<'_>, slabs: &BTreeMap<u64, (SlabMeta, Slots)>) -> Result<Contents> {
-    let mut found: Vec<(Vec<u8>, u64, Location)> = Vec::new();
-    let (mut open, mut damaged) = (Vec::new(), Vec::new());
-    for (meta, live) in slabs.values() {
-        let slab = Slab::open(engine.tiers, engine.garbage, engine.store, *meta)?;
-        let slots: Vec<u32> = match planted::has(Bug::FreedSlotBelieved) {
-            true => (0..meta.slots).collect(),
-            false => live.iter().collect(),
-        };
-        slab.read_slots(engine.tiers, &slots, Cause::Recovery, &mut |slot, bytes| match slab
-            .decode_head(slot, bytes)
-        {
-            Ok(head) => {
-                let deletes = head.trailer.kind() == Some(Kind::Delete);
-                let location = Location { slab: meta.number, slot, deletes };
-                found.push((head.key.to_vec(), head.trailer.0, location));
-            }
-            Err(error) => damaged.push(error),
-        })?;
-        open.push(Arc::new(slab));
-    }
-    if planted::has(Bug::FreedSlotBelieved) {
-        damaged.clear();
-    }
-    // Newest first.
-    found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-    let mut changes = Changes::default();
-    for same in found.chunk_by(|a, b| a.0 == b.0) {
-        changes.push(&same[0].0, same.iter().map(|(_, _, location)| *location));
-    }
-    Ok(Contents {
-        index: Index::default().changed(&changes),
-        slabs: Arc::new(open),
-        damaged: Arc::new(damaged),
-    })
-}
-
-/// What loading needs.
-pub(super) struct LoadFrom<'a> {
-    pub(super) tiers: &'a crate::tier::Tiers,
-    pub(super) garbage: &'a Arc<crate::garbage::Garbage>,
-    pub(super) store: crate::format::StoreId,
 }

@@ -1,0 +1,302 @@
+//! Demotions: cold objects of a key range go into tables, copies that are cold go by themselves.
+//!
+//! A demotion merges the cold objects of a range with the tables there. Hot ones stay ([`Pinning`]), and what tables have of
+//! their keys goes if it is older; a copy's original stays. Objects that the merge meets in tables, and that are hot,
+//! come into slots by the same edit, as copies ([`super::promote`]). Slots that a demotion reads cannot be used again while
+//! it holds the contents that they are live in. Its edit takes away those objects that are still where it read them; one
+//! that was written since stays, and is newer.
+//!
+//! Where a range's cold objects are all copies, no table is touched.
+
+use super::promote::Rising;
+use super::{Filling, Store};
+use crate::engine::Engine;
+use crate::engine::admission::Work;
+use crate::engine::iterate::Source;
+use crate::engine::jobs::{Need, RunJob, is_refusal};
+use crate::error::{Error, Result};
+use crate::key;
+use crate::merge::Merge;
+use crate::planted::{self, Bug};
+use crate::policy::AFTER_ALL;
+use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
+use crate::tracker::{Pinning, Seen};
+use crate::version::edit::AddedTable;
+use crate::version::{Edit, TableHandle, TableMeta, Version};
+use cuesta_device::Cause;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A range of keys: the first, and the first behind.
+type Keys = (Vec<u8>, Vec<u8>);
+
+/// What a demotion is to do.
+pub(in crate::engine) struct Demotion<'a> {
+    pub(in crate::engine) tables: &'a [u64],
+    pub(in crate::engine) level: usize,
+    pub(in crate::engine) from: &'a [u8],
+    pub(in crate::engine) to: &'a [u8],
+    pub(in crate::engine) pinning: &'a Pinning,
+}
+
+/// What becomes of the objects of a key range. All versions of a key go the same way.
+#[derive(Default)]
+struct Chosen {
+    /// They go to tables.
+    moves: Index,
+    /// Cold copies.
+    released: Index,
+    /// They stay, and are newer than what tables have of their keys.
+    newer: Index,
+    /// Of what moves.
+    entries: u64,
+    bytes: u64,
+}
+
+/// Where the versions of keys lie after an edit, and which slots it frees.
+#[derive(Default)]
+struct Outcome {
+    keys: BTreeMap<Vec<u8>, Option<Location>>,
+    freed: Vec<Location>,
+}
+
+impl Outcome {
+    /// Takes away the objects of `gone` that still lie where they did.
+    fn take_away(&mut self, gone: &Index, present: &Index) {
+        let (mut key, mut last, mut at) = (Vec::new(), None, gone.first());
+        while gone.entry_to(at, &mut key).is_some() {
+            at = gone.next(at);
+            if last.as_ref() == Some(&key) {
+                continue;
+            }
+            let now: Vec<Location> = present.locations(&key).collect();
+            // What was written since is newer, and stays.
+            if gone.locations(&key).eq(now.iter().copied()) || planted::has(Bug::DemotionTakesNewer) {
+                self.keys.insert(key.clone(), None);
+                self.freed.extend(now);
+            }
+            last = Some(key.clone());
+        }
+    }
+
+    fn changes(&self) -> Changes {
+        let mut changes = Changes::default();
+        self.keys.iter().for_each(|(key, location)| changes.push(key, *location));
+        changes
+    }
+}
+
+impl Engine {
+    /// What becomes of the objects of a range, with the store as it is.
+    fn choose(&self, contents: &Contents, (from, to): &Keys, pinning: &Pinning) -> Result<Chosen> {
+        let tracker = self.current.load().tracker.clone();
+        let index = &contents.index;
+        let mut chosen = Chosen::default();
+        let [mut moves, mut released, mut newer] = [(); 3].map(|()| Changes::default());
+        let (mut at, end) = (index.seek(from), index.seek(to));
+        let (mut key, mut following, mut same) = (Vec::new(), Vec::new(), Vec::new());
+        while at < end {
+            let Some(location) = index.entry_to(at, &mut key) else { break };
+            same.push(location);
+            at = index.next(at);
+            if at < end && index.entry_to(at, &mut following).is_some() && following == key {
+                continue;
+            }
+            let hash = key::hash(&key);
+            let clock = tracker.as_ref().and_then(|tracker| tracker.clock(hash));
+            let newest = same[0].holds;
+            let stays = newest != Holds::Tombstone && pinning.pins(clock, hash);
+            match (stays, newest) {
+                (true, Holds::Copy) => {}
+                // Of several versions the older ones may be what tables have.
+                (true, _) if same.len() == 1 => newer.push(&key, same.iter().copied()),
+                (true, _) => {}
+                (false, Holds::Copy) => released.push(&key, same.iter().copied()),
+                (false, _) => {
+                    for location in &same {
+                        chosen.entries += 1;
+                        chosen.bytes += contents.slab(location.slab)?.meta.slot_bytes;
+                    }
+                    moves.push(&key, same.iter().copied());
+                }
+            }
+            same.clear();
+        }
+        let index_of = |changes: &Changes| Index::default().changed(changes);
+        (chosen.moves, chosen.released, chosen.newer) =
+            (index_of(&moves), index_of(&released), index_of(&newer));
+        Ok(chosen)
+    }
+
+    /// Moves the cold objects from one key up to before another into tables, in place of those that lie there.
+    pub(in crate::engine) fn demote(&self, demotion: &Demotion<'_>) -> Result<()> {
+        let Some(store) = &self.objects else { return Err(Error::internal("a demotion without a store")) };
+        let range = (demotion.from.to_vec(), demotion.to.to_vec());
+        let (contents, version) = {
+            let _turn = store.turn.take();
+            store.state.lock().moving.push(range.clone());
+            let current = self.current.load();
+            (current.contents.clone(), current.version.clone())
+        };
+        let result = self.demote_from(store, &contents, &version, demotion, &range);
+        let mut state = store.state.lock();
+        if let Some(i) = state.moving.iter().position(|moving| *moving == range) {
+            state.moving.swap_remove(i);
+        }
+        drop(state);
+        if result.is_ok() {
+            self.operations.merged();
+        }
+        result
+    }
+
+    fn demote_from(
+        &self,
+        store: &Store,
+        contents: &Arc<Contents>,
+        version: &Version,
+        demotion: &Demotion<'_>,
+        range: &Keys,
+    ) -> Result<()> {
+        let Chosen { moves, released, newer, entries, bytes } =
+            self.choose(contents, range, demotion.pinning)?;
+        if entries == 0 {
+            return self.commit_demotion(store, &[&released], Edit::default(), &Filling::default());
+        }
+        let mut run: Vec<Arc<TableHandle>> = Vec::new();
+        for number in demotion.tables {
+            let found = version.tables().find(|table| table.meta.number == *number);
+            run.push(
+                found
+                    .cloned()
+                    .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))?,
+            );
+        }
+        let raw: u64 = run.iter().map(|table| table.meta.raw_bytes).sum();
+        let tables_entries: u64 = run.iter().map(|table| table.meta.entries).sum();
+        let paced = self.begin_paced(Work::MergeBelow, bytes + raw, 0);
+        let need = Need::of_tables(&self.options, run.iter().map(|table| (&table.meta, 1.0))).and_objects(
+            &self.options,
+            entries,
+            bytes,
+        );
+        // Half of what goes makes room for what comes.
+        let rising = RefCell::new(Rising::within(&self.tables.cache, self.rising_bytes_max().min(bytes / 2)));
+        let tracker = self.current.load().tracker.clone();
+        let meet = |entry: &key::Entry<'_>| {
+            let hash = key::hash(entry.key);
+            let clock = tracker.as_ref().and_then(|tracker| tracker.clock(hash));
+            let is_hot = clock.is_some() && demotion.pinning.pins(clock, hash);
+            if is_hot && contents.index.locations(entry.key).next().is_none() {
+                rising.borrow_mut().add(entry, 0);
+            }
+        };
+        let job = RunJob {
+            need,
+            level: demotion.level,
+            bottom: true,
+            cause: Cause::Demotion,
+            paced: &paced,
+            keys: (None, None),
+            above: Some(&newer),
+            meet: Some(&meet),
+        };
+        let picked = Contents { index: moves, slabs: contents.slabs.clone(), damaged: Arc::default() };
+        let picked = Arc::new(picked);
+        let memory = self.tables.cache.memory().clone();
+        let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, None);
+        let mut sources = vec![Source::Store(Box::new(objects))];
+        if !run.is_empty() {
+            sources.push(self.merge_source(run, self.merge_read_ahead(2), Cause::Demotion));
+        }
+        let made = self.write_run(&mut Merge::new(sources), &job)?;
+        let left: u64 = made.iter().map(|meta| meta.entries).sum();
+        store.replaced_by(entries + newer.entries(), (tables_entries + entries).saturating_sub(left));
+        let rising = rising.into_inner();
+        let mut filling = Filling::default();
+        let placed = self.raise(store, &rising, &mut filling);
+        let added =
+            made.iter().map(|meta| AddedTable { level: demotion.level as u32, age: 0, meta: meta.clone() });
+        let edit = Edit { removed: demotion.tables.to_vec(), added: added.collect(), ..Edit::default() };
+        let gone = [&picked.index, &released];
+        let committed = match placed {
+            Ok(()) => self.commit_demotion(store, &gone, edit, &filling),
+            Err(error) => Err(error).inspect_err(|_| self.discard(&made)),
+        };
+        if let Err(error) = committed {
+            if self.failure.get().is_none() || is_refusal(&error) {
+                self.give_back(store, &mut filling);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Removes tables that no edit names.
+    fn discard(&self, made: &[TableMeta]) {
+        for (tier, file, bytes) in made.iter().flat_map(TableMeta::parts) {
+            if let Ok(tier) = self.tiers.get(tier) {
+                // What cannot be removed is an orphan, and the next open removes it.
+                drop(tier.remove(file));
+                tier.uncount(bytes);
+            }
+        }
+    }
+
+    /// Takes the objects of `gone` out of the store, and those of `filling` in, with the edit.
+    fn commit_demotion(
+        &self,
+        store: &Store,
+        gone: &[&Index],
+        edit: Edit,
+        filling: &Filling<'_>,
+    ) -> Result<()> {
+        let _turn = store.turn.take();
+        let present = self.current.load().contents.clone();
+        let mut outcome = Outcome::default();
+        gone.iter().for_each(|gone| outcome.take_away(gone, &present.index));
+        let (mut taken, mut unused) = (Vec::new(), Vec::new());
+        for (location, entry) in &filling.placed {
+            match present.index.locations(entry.key).next() {
+                None => {
+                    outcome.keys.insert(entry.key.to_vec(), Some(*location));
+                    taken.push(*location);
+                }
+                // It was written since.
+                Some(_) => unused.push(*location),
+            }
+        }
+        let removes = self.removable(store);
+        let index = match planted::has(Bug::StoreKeepsDemoted) {
+            true => present.index.clone(),
+            false => present.index.changed(&outcome.changes()),
+        };
+        let after = Contents { index, ..(*present).clone() }.without(&removes);
+        let edit = Edit {
+            slabs_removed: removes,
+            taken: SlotRun::of(taken),
+            freed: SlotRun::of(outcome.freed.clone()),
+            counters: Some(self.encode_counters()),
+            ..edit
+        };
+        self.replace_contents(store, &present, after, (edit, outcome.freed), false)?;
+        store.state.lock().space.give_back(unused);
+        if let Some(tracker) = &self.current.load().tracker {
+            for (key, location) in &outcome.keys {
+                let seen = if location.is_some() { Seen::InStore } else { Seen::Below };
+                tracker.moved(key::hash(key), seen);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all cold copies of what tables have go.
+    pub(in crate::engine) fn release(&self, pinning: &Pinning) -> Result<()> {
+        let Some(store) = &self.objects else { return Err(Error::internal("a release without a store")) };
+        let contents = self.current.load().contents.clone();
+        let released = self.choose(&contents, &(Vec::new(), AFTER_ALL.to_vec()), pinning)?.released;
+        drop(contents);
+        self.commit_demotion(store, &[&released], Edit::default(), &Filling::default())
+    }
+}

@@ -1,0 +1,260 @@
+//! Promotions: hot objects that tables have come into slots, as copies.
+//!
+//! A copy has the number of its original, which stays where it is: so nothing below changes, a read finds the same
+//! version wherever it looks first, and a copy that cools is let go of without a write to the capacity tier. Two ways lead
+//! here: a demotion's merge meets hot objects in the tables that it rewrites anyway, and, while reads are what is asked for
+//! most and many hot keys lie below ([`crate::policy::promotion`]), a read that a table answered offers what it found. The
+//! paper's read-triggered passes (PrismDB, §5.3) look through tables for hot keys; here the read that shows a key to be hot
+//! has its object at hand, so no table is read for it. Offers gather up to a bound and come in as one write and one sync.
+//!
+//! The edit that brings them in leaves out those of which the store has a version by then, and those whose table is no
+//! longer the one that they were read from: what came between may be newer.
+
+use super::{Filling, Store, object_bytes, slot_bytes};
+use crate::cache::Cache;
+use crate::engine::jobs::is_refusal;
+use crate::engine::{Current, Engine};
+use crate::error::{ErrorKind, Result};
+use crate::key::{self, Entry, Kind, Trailer};
+use crate::memory::{Charge, Holder, Memory};
+use crate::policy::promotion::{Promotion, ReadView};
+use crate::profile::PromoteReads;
+use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
+use crate::tracker::Seen;
+use crate::version::{Edit, TableHandle};
+use cuesta_device::Cause;
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
+use cuesta_sched::{Mutex, Sched};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Offers come in once they have one part in so many of a memtable's bytes; so many times that is their bound.
+const BATCH_SHARE: u64 = 8;
+const BATCHES_MAX: u64 = 2;
+/// About what an offer takes besides key and value.
+const OFFER_BYTES: u64 = 96;
+
+/// Objects on their way up, by key.
+#[derive(Debug)]
+pub(super) struct Rising {
+    objects: BTreeMap<Vec<u8>, Risen>,
+    limit: u64,
+    held: Option<Charge>,
+    memory: Option<Arc<Memory>>,
+}
+
+#[derive(Debug)]
+struct Risen {
+    trailer: Trailer,
+    value: Vec<u8>,
+    /// The table that it was read from.
+    table: u64,
+}
+
+impl Rising {
+    /// At most `limit` bytes, charged.
+    pub(super) fn within(cache: &Cache, limit: u64) -> Self {
+        Self { objects: BTreeMap::new(), limit, held: None, memory: Some(cache.memory().clone()) }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.held.as_ref().map_or(0, Charge::bytes)
+    }
+
+    /// Takes in an object, if there is room for it.
+    pub(super) fn add(&mut self, entry: &Entry<'_>, table: u64) {
+        let bytes = self.bytes() + OFFER_BYTES + (entry.key.len() + entry.value.len()) as u64;
+        if bytes > self.limit || entry.trailer.kind() != Some(Kind::Put) {
+            return;
+        }
+        let risen = Risen { trailer: entry.trailer, value: entry.value.to_vec(), table };
+        if self.objects.insert(entry.key.to_vec(), risen).is_none()
+            && let Some(memory) = &self.memory
+        {
+            self.held = None;
+            self.held = Some(memory.charge(Holder::Writes, bytes));
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (Entry<'_>, u64)> {
+        self.objects
+            .iter()
+            .map(|(key, risen)| (Entry { key, trailer: risen.trailer, value: &risen.value }, risen.table))
+    }
+}
+
+/// Offers, and whether any are wanted.
+#[derive(Debug)]
+pub(super) struct Promotions {
+    wanted: AtomicBool,
+    /// The policy is asked when there were so many gets.
+    look_at: AtomicU64,
+    policy: Mutex<Promotion>,
+    offers: Mutex<Option<Rising>>,
+}
+
+impl Promotions {
+    pub(super) fn new(sched: &Sched) -> Self {
+        Self {
+            wanted: AtomicBool::new(false),
+            look_at: AtomicU64::new(0),
+            policy: Mutex::new(sched, Promotion::default()),
+            offers: Mutex::new(sched, None),
+        }
+    }
+}
+
+impl Engine {
+    /// Most bytes of objects that rise together.
+    pub(super) fn rising_bytes_max(&self) -> u64 {
+        BATCHES_MAX * self.options.memtable_bytes() / BATCH_SHARE
+    }
+
+    /// Looks now and then at how reads fare, to say whether objects should rise; cheap in between.
+    pub(in crate::engine) fn watch_reads(&self, current: &Current) {
+        let (Some(store), Some(tracker)) = (&self.objects, &current.tracker) else { return };
+        let promotions = &store.promotions;
+        let [gets, writes, below] = self.operations.reads_and_writes();
+        if gets < promotions.look_at.load(Ordering::Relaxed) {
+            return;
+        }
+        let keys = super::keys_of(&current.contents, &current.version);
+        let view = ReadView { gets, writes, below, tracked: tracker.tracked(), keys };
+        let mut policy = promotions.policy.lock();
+        let wanted = policy.next(&view);
+        promotions.look_at.store(policy.next_look(), Ordering::Relaxed);
+        promotions.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// A read as of now found this in a table, and was not the first that asked for it.
+    pub(in crate::engine) fn offer(&self, current: &Current, entry: &Entry<'_>, table: &TableHandle) {
+        let Some(store) = &self.objects else { return };
+        let is_wanted = match self.options.promote_reads {
+            PromoteReads::Auto => store.promotions.wanted.load(Ordering::Relaxed),
+            PromoteReads::Always => true,
+            PromoteReads::Never => false,
+        };
+        let longest = self.rising_bytes_max() / BATCHES_MAX;
+        if !is_wanted || object_bytes(entry) > longest {
+            return;
+        }
+        let clock = current.tracker.as_ref().and_then(|tracker| tracker.clock(key::hash(entry.key)));
+        if !self.pinning(store, current).pins(clock, key::hash(entry.key)) {
+            return;
+        }
+        let is_enough = {
+            let mut offers = store.promotions.offers.lock();
+            let offers =
+                offers.get_or_insert_with(|| Rising::within(&self.tables.cache, self.rising_bytes_max()));
+            let before = offers.bytes();
+            offers.add(entry, table.meta.number);
+            before < longest && offers.bytes() >= longest
+        };
+        if is_enough {
+            self.background.wake();
+        }
+    }
+
+    /// Whether offers should come in: enough of them, or any.
+    pub(in crate::engine) fn has_offers(&self, any: bool) -> bool {
+        let Some(store) = &self.objects else { return false };
+        let least = if any { 1 } else { self.rising_bytes_max() / BATCHES_MAX };
+        store.promotions.offers.lock().as_ref().is_some_and(|offers| offers.bytes() >= least)
+    }
+
+    /// Brings in what was offered, as far as there is room.
+    pub(in crate::engine) fn promote(&self) -> Result<()> {
+        let Some(store) = &self.objects else { return Ok(()) };
+        let Some(rising) = store.promotions.offers.lock().take() else { return Ok(()) };
+        let (free, high, _) = self.room_in(store);
+        if free < high || store.state.lock().demoting {
+            return Ok(());
+        }
+        let mut filling = Filling::default();
+        let raised = self.raise(store, &rising, &mut filling);
+        if raised.is_ok() && filling.placed.is_empty() {
+            return Ok(());
+        }
+        let committed = raised.and_then(|()| self.commit_promotion(store, &rising, &filling));
+        if let Err(error) = committed {
+            if self.failure.get().is_none() || is_refusal(&error) {
+                self.give_back(store, &mut filling);
+            }
+            // Nobody waits for it.
+            return if *error.kind() == ErrorKind::Full { Ok(()) } else { Err(error) };
+        }
+        Ok(())
+    }
+
+    /// Writes objects that rise into free slots, while the tier has room in new slabs, too; who finds none stays below.
+    pub(super) fn raise<'a>(
+        &self,
+        store: &Store,
+        rising: &'a Rising,
+        filling: &mut Filling<'a>,
+    ) -> Result<()> {
+        for (entry, _) in rising.entries() {
+            let bytes = slot_bytes(object_bytes(&entry));
+            let mut found = store.state.lock().space.take_settled(bytes, Holds::Copy);
+            if found.is_none() && self.add_slab(store, bytes)? {
+                found = store.state.lock().space.take_settled(bytes, Holds::Copy);
+            }
+            filling.placed.extend(found.map(|location| (location, entry)));
+        }
+        self.write_slots(store, filling, Cause::Promotion, &|_| self.check_open())
+    }
+
+    /// Makes a slab that anybody may use, if there is room for one.
+    fn add_slab(&self, store: &Store, slot_bytes: u64) -> Result<bool> {
+        let _turn = store.turn.take();
+        let Some(slab) = self.make_slab(slot_bytes)?.map(Arc::new) else { return Ok(false) };
+        let before = self.current.load().contents.clone();
+        let after = before.with(std::iter::once(&slab));
+        let edit = Edit { slabs_added: vec![slab.meta], ..Edit::default() };
+        let made = slab.sync().and_then(|()| self.tiers.get(SLAB_TIER)?.sync_names());
+        let committed =
+            made.and_then(|()| self.replace_contents(store, &before, after, (edit, Vec::new()), false));
+        if let Err(error) = committed {
+            if self.failure.get().is_none() || is_refusal(&error) {
+                slab.mark_obsolete();
+            }
+            return Err(error);
+        }
+        store.state.lock().space.add(slab.meta, Slots::default());
+        Ok(true)
+    }
+
+    fn commit_promotion(&self, store: &Store, rising: &Rising, filling: &Filling<'_>) -> Result<()> {
+        let _turn = store.turn.take();
+        let current = self.current.load_full();
+        let (before, version) = (current.contents.clone(), current.version.clone());
+        drop(current);
+        let lies_there = |key: &[u8]| {
+            let table = rising.objects.get(key).map(|risen| risen.table);
+            let guards = version.levels.iter().filter_map(|level| level.guard_of(key));
+            let mut tables = guards.flat_map(|guard| &guard.runs).filter_map(|run| run.table_of(key));
+            tables.next().map(|handle| handle.meta.number) == table
+        };
+        let (mut changes, mut taken, mut unused) = (Changes::default(), Vec::new(), Vec::new());
+        for (location, entry) in &filling.placed {
+            let is_absent = before.index.locations(entry.key).next().is_none();
+            match is_absent && lies_there(entry.key) {
+                true => {
+                    changes.push(entry.key, [*location]);
+                    taken.push(*location);
+                }
+                false => unused.push(*location),
+            }
+        }
+        let after = Contents { index: before.index.changed(&changes), ..(*before).clone() };
+        let edit =
+            Edit { taken: SlotRun::of(taken), counters: Some(self.encode_counters()), ..Edit::default() };
+        let hashes: Vec<u64> = filling.placed.iter().map(|(_, entry)| key::hash(entry.key)).collect();
+        self.replace_contents(store, &before, after, (edit, Vec::new()), false)?;
+        store.state.lock().space.give_back(unused);
+        if let Some(tracker) = &self.current.load().tracker {
+            hashes.into_iter().for_each(|hash| tracker.moved(hash, Seen::InStore));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! What the policy is told of the store: how full it is, the key ranges that could go down, and what the tracker says of
+//! those that are worth asking.
+
+use super::Store;
+use crate::engine::{Current, Engine};
+use crate::key;
+use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View};
+use crate::profile::Demotion;
+use crate::store::{Contents, Holds, Position};
+use crate::tracker::{Pinning, Tracker};
+use crate::version::{LEVELS_MAX, TableMeta};
+use cuesta_sched::atomic::Ordering;
+
+/// Demotion begins when free slots are less than one part in so many of the slabs, and ends at the other (PrismDB's
+/// watermarks of 98 and 95 %).
+const HIGH_SHARE: u64 = 50;
+const LOW_SHARE: u64 = 20;
+/// Of the bytes that slabs may have, what objects that stay may take: four parts in five.
+const PINNED_OF: (u64, u64) = (4, 5);
+/// Objects that a range is weighed by, unless all of them are.
+const SAMPLE: u64 = 64;
+/// Copies are looked for once they are one object in so many, by a sample of so many objects.
+const COPIES_SHARE: u64 = 16;
+const COPIES_SAMPLE: u64 = 256;
+
+fn data_bytes(tables: &[&TableMeta]) -> u64 {
+    tables.iter().map(|table| table.data_bytes).sum()
+}
+
+/// An object, as the tracker knows it.
+struct Weighed {
+    bytes: u64,
+    holds: Holds,
+    clock: Option<u8>,
+    stays: bool,
+}
+
+impl Store {
+    /// So many objects of the store met tables, and so many entries of these were replaced.
+    pub(super) fn replaced_by(&self, objects: u64, replaced: u64) {
+        let mut state = self.state.lock();
+        // The last few count.
+        (state.demoted, state.replaced) = (state.demoted / 2 + objects, state.replaced / 2 + replaced);
+    }
+}
+
+impl Engine {
+    /// Bytes that could still be filled, and the marks between which demotion keeps them.
+    pub(in crate::engine) fn room_in(&self, store: &Store) -> (u64, u64, u64) {
+        let tier = self.tiers.fast();
+        let mut state = store.state.lock();
+        state.space.collect();
+        let (slab_bytes, free) = state.space.bytes();
+        // Slots that are freed already, and slabs that may yet be made, are room as well.
+        let free = free
+            + state.space.waiting_bytes()
+            + tier.free_bytes().saturating_sub(self.options.beside_slabs_bytes());
+        let memtable = self.options.memtable_bytes();
+        (free, (slab_bytes / HIGH_SHARE).max(memtable), (slab_bytes / LOW_SHARE).max(2 * memtable))
+    }
+
+    /// Which objects stay at present.
+    pub(super) fn pinning(&self, store: &Store, current: &Current) -> Pinning {
+        let Some(tracker) = &current.tracker else { return Pinning::NONE };
+        let index = &current.contents.index;
+        let all_bytes = current.contents.slot_bytes_between(index.first(), index.end());
+        let object_bytes = all_bytes / index.entries().max(1);
+        let (slab_bytes, _) = store.bytes();
+        // Slabs that may yet be made count.
+        let beside = self.options.beside_slabs_bytes();
+        let budget = slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside);
+        let most = budget / PINNED_OF.1 * PINNED_OF.0 / object_bytes.max(1);
+        let wanted = tracker.tracked().0 * u64::from(self.options.pinned_percent) / 100;
+        Pinning::of(tracker.counts(), wanted.min(most), self.options.seed)
+    }
+
+    /// What the policy sees of the store.
+    pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
+        let store = self.objects.as_ref()?;
+        let (free, high, low) = self.room_in(store);
+        let (due, pressed, seed) = {
+            let mut state = store.state.lock();
+            state.demoting = free < if state.demoting { low } else { high };
+            state.asked += 1;
+            (state.demoting, state.starved, state.asked ^ self.options.seed)
+        };
+        let mut view =
+            StoreView { due, pressed, seed, demotion: self.options.demotion, ..StoreView::default() };
+        if due || pressed || self.background.reclaims() {
+            // Where room is short, what is hot goes too: what is left of slabs is what the tier needs.
+            let keeps_hot = !self.background.lacks_room();
+            view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
+            view.releasable = self.releasable(store, current, &view.pinning);
+            view.release_min = self.options.memtable_bytes() / 2;
+            view.ranges = self.ranges(current);
+        }
+        Some(view)
+    }
+
+    /// Weighs the ranges of a view that the policy wants to know more of.
+    pub(in crate::engine) fn weigh(&self, view: &mut View, current: &Current) {
+        let candidates = policy::msc::candidates(view);
+        let (Some(store), Some(seen)) = (&self.objects, &mut view.store) else { return };
+        let (demoted, replaced) = {
+            let state = store.state.lock();
+            (state.demoted, state.replaced)
+        };
+        let sample = if seen.demotion == Demotion::Precise { u64::MAX } else { SAMPLE };
+        let index = &current.contents.index;
+        for range in candidates {
+            let range = &mut seen.ranges[range];
+            let (from, to) = (index.seek(&range.from), index.seek(&range.to));
+            let mut heat = RangeHeat::default();
+            let (mut bytes, mut values) = (0, 0);
+            for object in self.look_at(store, current, &seen.pinning, (from, to), sample) {
+                bytes += object.bytes;
+                heat.cold_bytes += object.bytes / (1 + u64::from(object.clock.unwrap_or(0)));
+                heat.pinned_bytes += if object.stays { object.bytes } else { 0 };
+                values += u64::from(object.holds == Holds::Value) * object.bytes;
+            }
+            let of_all = |part: u64| {
+                (u128::from(part) * u128::from(range.object_bytes)).checked_div(bytes.into()).unwrap_or(0)
+                    as u64
+            };
+            let replaces = u128::from(of_all(values)) * u128::from(replaced);
+            range.heat = Some(RangeHeat {
+                cold_bytes: of_all(heat.cold_bytes),
+                pinned_bytes: of_all(heat.pinned_bytes),
+                replaced_bytes: replaces.checked_div(demoted.into()).unwrap_or(0) as u64,
+            });
+            store.weighed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Every object between two places, or so many of them, evenly.
+    fn look_at<'a>(
+        &self,
+        store: &'a Store,
+        current: &'a Current,
+        pinning: &'a Pinning,
+        (from, to): (Position, Position),
+        sample: u64,
+    ) -> impl Iterator<Item = Weighed> + 'a {
+        let index = &current.contents.index;
+        let step = index.count(from, to).div_ceil(sample).max(1);
+        let (mut at, mut key) = (from, Vec::new());
+        std::iter::from_fn(move || {
+            let location = index.entry_to(at, &mut key).filter(|_| at < to)?;
+            at = index.skip(at, step);
+            store.probes.fetch_add(1, Ordering::Relaxed);
+            let hash = key::hash(&key);
+            let clock =
+                current.tracker.as_ref().and_then(|tracker: &std::sync::Arc<Tracker>| tracker.clock(hash));
+            let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
+            let is_tombstone = location.holds == Holds::Tombstone;
+            let clock = clock.filter(|_| !is_tombstone);
+            Some(Weighed { bytes, holds: location.holds, clock, stays: pinning.pins(clock, hash) })
+        })
+    }
+
+    /// Bytes of cold copies, by a sample.
+    fn releasable(&self, store: &Store, current: &Current, pinning: &Pinning) -> u64 {
+        let index = &current.contents.index;
+        if index.copies() * COPIES_SHARE < index.entries() {
+            return 0;
+        }
+        let all = (index.first(), index.end());
+        let (mut seen, mut bytes) = (0, 0);
+        for object in self.look_at(store, current, pinning, all, COPIES_SAMPLE) {
+            seen += 1;
+            bytes += if object.holds == Holds::Copy && !object.stays { object.bytes } else { 0 };
+        }
+        (bytes * index.entries()).checked_div(seen).unwrap_or(0)
+    }
+
+    /// The key ranges of one table each (of several, where these are small, so that they become one), or of as many objects
+    /// as twice a table's.
+    fn ranges(&self, current: &Current) -> Vec<RangeView> {
+        let contents: &Contents = &current.contents;
+        let index = &contents.index;
+        let level = current.version.levels.get(LEVELS_MAX - 1);
+        let mut groups: Vec<Vec<&TableMeta>> = vec![Vec::new()];
+        for table in level.into_iter().flat_map(|level| level.tables()).map(|table| &table.meta) {
+            match groups.last_mut() {
+                Some(group)
+                    if group.is_empty()
+                        || data_bytes(group) + table.data_bytes <= self.options.table_bytes() =>
+                {
+                    group.push(table);
+                }
+                _ => groups.push(vec![table]),
+            }
+        }
+        let smallest = |group: &[&TableMeta]| group.first().map(|table| table.smallest.clone());
+        let mut ranges = Vec::new();
+        for (i, group) in groups.iter().enumerate() {
+            let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
+            let to = groups.get(i + 1).and_then(|next| smallest(next)).unwrap_or_else(|| AFTER_ALL.to_vec());
+            let ends = (index.seek(&from), index.seek(&to));
+            let object_bytes = contents.slot_bytes_between(ends.0, ends.1);
+            // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
+            let entries = index.count(ends.0, ends.1).max(1);
+            let piece = (2 * self.options.table_bytes() * entries).checked_div(object_bytes);
+            let mut cuts = index.cuts(ends.0, ends.1, piece.unwrap_or(u64::MAX).max(1));
+            if let (Some(first), Some(last)) = (group.first(), group.last()) {
+                cuts.retain(|cut| *cut <= first.smallest || *cut > last.largest);
+            }
+            let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
+            for bounds in bounds.windows(2) {
+                let (from, to) = (bounds[0].clone(), bounds[1].clone());
+                let ends = (index.seek(&from), index.seek(&to));
+                let is_inside = |table: &&&TableMeta| table.smallest >= from && table.largest < to;
+                let inside: Vec<&TableMeta> = group.iter().filter(is_inside).copied().collect();
+                ranges.push(RangeView {
+                    objects: index.count(ends.0, ends.1),
+                    tombstones: index.tombstones(ends.0, ends.1),
+                    object_bytes: contents.slot_bytes_between(ends.0, ends.1),
+                    tables: inside.iter().map(|table| table.number).collect(),
+                    table_bytes: data_bytes(&inside),
+                    table_entries: inside.iter().map(|table| table.entries).sum(),
+                    heat: None,
+                    from,
+                    to,
+                });
+            }
+        }
+        ranges
+    }
+}

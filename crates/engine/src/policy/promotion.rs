@@ -1,0 +1,116 @@
+//! When reads bring hot objects up (PrismDB, §5.3, "read-triggered compactions"): detection, epochs while it helps, and a
+//! pause once it does not.
+//!
+//! Detection: at least 95 of 100 operations since the last look were reads, and over a fifth of the tracked keys lie below.
+//! Then objects rise for an epoch, and for another as long as the share of reads that tables below answer goes down by one
+//! part in a hundred; else there is a pause. An epoch is a hundredth of the keys' number of reads, a pause a tenth, as the
+//! paper's million and ten million are of its hundred million keys; but no fewer than it takes to tell a share of a quarter
+//! from one that is better by a hundredth of it ([`EPOCH_MIN`]).
+
+/// Reads are what is asked for: so many in a hundred.
+const READS_PERCENT: u64 = 95;
+/// Tracked keys that lie below: more than so many in a hundred.
+const BELOW_PERCENT: u64 = 20;
+/// Going on takes an improvement by so many in a hundred.
+const BETTER_PERCENT: u64 = 1;
+/// An epoch and a pause have one read for so many keys.
+const EPOCH_KEYS: u64 = 100;
+const PAUSE_KEYS: u64 = 10;
+/// And so many at least: of them, a share of a quarter has a standard deviation of half a hundredth of itself.
+const EPOCH_MIN: u64 = 100_000;
+
+/// What was asked so far, and where it was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadView {
+    pub(crate) gets: u64,
+    pub(crate) writes: u64,
+    /// Gets that tables answered.
+    pub(crate) below: u64,
+    /// Tracked keys, and how many of them lie below.
+    pub(crate) tracked: (u64, u64),
+    pub(crate) keys: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Watching,
+    /// With the gets and those answered below of the epoch before.
+    Promoting {
+        gets: u64,
+        below: u64,
+    },
+    Pausing,
+}
+
+/// Where the decision stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Promotion {
+    phase: Phase,
+    last: ReadView,
+    next_look: u64,
+}
+
+impl Promotion {
+    /// The number of gets at which it wants to be asked again.
+    pub(crate) fn next_look(&self) -> u64 {
+        self.next_look
+    }
+
+    /// Whether objects should rise from now on.
+    pub(crate) fn next(&mut self, now: &ReadView) -> bool {
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let (gets, writes) = (since(now.gets, self.last.gets), since(now.writes, self.last.writes));
+        let below = since(now.below, self.last.below);
+        let (tracked, tracked_below) = now.tracked;
+        let reads_rule = gets * 100 >= (gets + writes) * READS_PERCENT;
+        let is_called_for = gets > 0 && reads_rule && tracked_below * 100 > tracked * BELOW_PERCENT;
+        self.phase = match self.phase {
+            Phase::Watching | Phase::Pausing if is_called_for => Phase::Promoting { gets, below },
+            Phase::Watching | Phase::Pausing => Phase::Watching,
+            Phase::Promoting { gets: gets_before, below: below_before } => {
+                // below / gets <= 0.99 of what it was.
+                let now = u128::from(below) * u128::from(gets_before) * 100;
+                let before = u128::from(below_before) * u128::from(gets) * u128::from(100 - BETTER_PERCENT);
+                let goes_on = is_called_for && now <= before;
+                if goes_on { Phase::Promoting { gets, below } } else { Phase::Pausing }
+            }
+        };
+        let share = if self.phase == Phase::Pausing { PAUSE_KEYS } else { EPOCH_KEYS };
+        self.last = *now;
+        self.next_look = now.gets + (now.keys / share).max(EPOCH_MIN);
+        matches!(self.phase, Phase::Promoting { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks one after the other: gets in ten thousands, writes, those answered below, tracked keys of a hundred that lie below.
+    fn decisions(looks: &[(u64, u64, u64, u64)]) -> String {
+        let (mut promotion, mut view) = (Promotion::default(), ReadView::default());
+        view.keys = 20_000_000;
+        let decide = |(gets, writes, below, percent): &(u64, u64, u64, u64)| {
+            view.gets += gets * 10_000;
+            view.writes += writes;
+            view.below += below;
+            view.tracked = (100, *percent);
+            let wanted = promotion.next(&view);
+            format!("{wanted} {}", (promotion.next_look() - view.gets) / 10_000)
+        };
+        looks.iter().map(decide).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn it_goes_on_while_it_helps_and_pauses_when_it_does_not() {
+        let looks = [(20, 0, 3000, 30), (20, 0, 2900, 29), (20, 0, 2880, 29), (200, 0, 20_000, 29)];
+        assert_eq!(decisions(&looks), "true 20, true 20, false 200, true 20");
+    }
+
+    #[test]
+    fn it_takes_reads_and_hot_keys_below() {
+        assert_eq!(decisions(&[(20, 11_000, 3000, 30), (20, 10_000, 3000, 20)]), "false 20, false 20");
+        assert_eq!(decisions(&[(20, 10_000, 3000, 21), (20, 11_000, 0, 21)]), "true 20, false 200");
+    }
+}

@@ -1,0 +1,282 @@
+//! Which keys were asked for of late: a clock of two bits for each of a bounded share of the keys (PrismDB, Raina et al.,
+//! ASPLOS 2023, §4.3).
+//!
+//! A key that is new enters at 0, one that is met again goes to 3; where a new one finds no room, the clock values of
+//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key, whether
+//! the key's newest version lies below the fast tier, as far as anybody has seen, and the clock. It holds no key.
+//!
+//! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So an
+//! access touches two lines, and the counts if something changes, takes no lock, and never walks further than four times
+//! round its set. Threads change words by compare-and-swap; who loses a
+//! race lets its access go, and the counts stay exact.
+//!
+//! Nothing here is written to media: after an open all keys are cold. [`mapper`] says which of the tracked stay.
+
+pub(crate) mod mapper;
+
+use cuesta_sched::atomic::{AtomicU64, Ordering};
+pub(crate) use mapper::Pinning;
+use std::fmt;
+
+/// Entries of a set.
+const WAYS: usize = 15;
+/// Of a word: the clock, whether the key lies below, and whose it is, which is never 0.
+const CLOCK: u64 = 0b011;
+const BELOW: u64 = 0b100;
+const NAME: u64 = !(CLOCK | BELOW);
+/// Clock values.
+pub(crate) const CLOCKS: usize = 4;
+const HOTTEST: u64 = CLOCK;
+
+/// Where the newest version of a key was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// In memory: its place stays as it was known.
+    InMemory,
+    /// In the store below the memtable, or on its way there.
+    InStore,
+    /// In a table.
+    Below,
+}
+
+impl Seen {
+    /// The bits of a word for a key whose word was `old`.
+    fn bits(self, old: u64) -> u64 {
+        match self {
+            Self::InMemory => old & BELOW,
+            Self::InStore => 0,
+            Self::Below => BELOW,
+        }
+    }
+}
+
+#[repr(align(128))]
+struct Set {
+    words: [AtomicU64; WAYS],
+    /// Where the hand stands: a place among the words.
+    hand: AtomicU64,
+}
+
+/// See the module's head.
+pub(crate) struct Tracker {
+    sets: Box<[Set]>,
+    seed: u64,
+    /// Entries by clock value, and those of keys that lie below.
+    counts: [AtomicU64; CLOCKS],
+    below: AtomicU64,
+}
+
+impl Tracker {
+    /// Room for about so many keys.
+    pub(crate) fn new(keys: u64, seed: u64) -> Self {
+        let sets = (keys as usize).div_ceil(WAYS).max(1);
+        let zero = || AtomicU64::new(0);
+        let empty = |_| Set { words: std::array::from_fn(|_| zero()), hand: zero() };
+        Self {
+            sets: (0..sets).map(empty).collect(),
+            seed,
+            counts: Default::default(),
+            below: AtomicU64::new(0),
+        }
+    }
+
+    /// Keys that it has room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        (self.sets.len() * WAYS) as u64
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        size_of_val(&*self.sets) as u64
+    }
+
+    /// Entries by clock value.
+    pub(crate) fn counts(&self) -> [u64; CLOCKS] {
+        std::array::from_fn(|clock| self.counts[clock].load(Ordering::Relaxed))
+    }
+
+    /// Tracked keys, and how many of them lie below.
+    pub(crate) fn tracked(&self) -> (u64, u64) {
+        (self.counts().iter().sum(), self.below.load(Ordering::Relaxed))
+    }
+
+    /// The set of a key of this hash, and its name there.
+    fn find(&self, hash: u64) -> (&Set, u64) {
+        // Tables' filters use the hash as it is.
+        let mixed = (hash ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let name = (mixed & NAME).max(!NAME + 1);
+        (self.set_of(name), name)
+    }
+
+    /// The set of a name; the bits that names lack are the lowest.
+    fn set_of(&self, name: u64) -> &Set {
+        &self.sets[((u128::from(name) * self.sets.len() as u128) >> 64) as usize]
+    }
+
+    /// The same with room for about so many keys; who finds none is forgotten.
+    pub(crate) fn resized(&self, keys: u64) -> Self {
+        let resized = Self::new(keys, self.seed);
+        for word in self.sets.iter().flat_map(|set| &set.words) {
+            let word = word.load(Ordering::Relaxed);
+            let mut places = resized.set_of(word & NAME).words.iter();
+            let empty = places.find(|place| place.load(Ordering::Relaxed) == 0);
+            empty.into_iter().filter(|_| word != 0).for_each(|place| resized.replace(place, 0, word));
+        }
+        resized
+    }
+
+    /// The clock value of a key, if it is tracked.
+    pub(crate) fn clock(&self, hash: u64) -> Option<u8> {
+        let (set, name) = self.find(hash);
+        let mut words = set.words.iter().map(|word| word.load(Ordering::Relaxed));
+        words.find(|word| word & NAME == name).map(|word| (word & CLOCK) as u8)
+    }
+
+    /// A key was read or written. Its clock value of before, if it was tracked.
+    pub(crate) fn touch(&self, hash: u64, seen: Seen) -> Option<u8> {
+        let (set, name) = self.find(hash);
+        for word in &set.words {
+            let old = word.load(Ordering::Relaxed);
+            if old & NAME == name {
+                self.replace(word, old, name | seen.bits(old) | HOTTEST);
+                return Some((old & CLOCK) as u8);
+            }
+        }
+        let from = set.hand.load(Ordering::Relaxed) as usize;
+        for i in from..from + CLOCKS * WAYS {
+            let word = &set.words[i % WAYS];
+            let old = word.load(Ordering::Relaxed);
+            if old & CLOCK == 0 {
+                self.replace(word, old, name | seen.bits(0));
+                set.hand.store(((i + 1) % WAYS) as u64, Ordering::Relaxed);
+                break;
+            }
+            self.replace(word, old, old - 1);
+        }
+        None
+    }
+
+    /// A key has moved, and nobody asked for it.
+    pub(crate) fn moved(&self, hash: u64, seen: Seen) {
+        let (set, name) = self.find(hash);
+        for word in &set.words {
+            let old = word.load(Ordering::Relaxed);
+            if old & NAME == name {
+                self.replace(word, old, old & !BELOW | seen.bits(old));
+            }
+        }
+    }
+
+    fn replace(&self, word: &AtomicU64, old: u64, new: u64) {
+        if old == new || word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let clock = |word: u64| (word & CLOCK) as usize;
+        if old == 0 || clock(old) != clock(new) {
+            self.counts[clock(new)].fetch_add(1, Ordering::Relaxed);
+            if old != 0 {
+                self.counts[clock(old)].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        match (old & BELOW != 0, new & BELOW != 0) {
+            (false, true) => drop(self.below.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.below.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for Tracker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tracker({:?} by clock, of {})", self.counts(), self.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::hash;
+
+    fn key(i: u64) -> u64 {
+        hash(&i.to_be_bytes())
+    }
+
+    /// What the words themselves say of counts.
+    fn counted(tracker: &Tracker) -> ([u64; CLOCKS], (u64, u64)) {
+        let (mut counts, mut tracked, mut below) = ([0; CLOCKS], 0, 0);
+        for word in tracker.sets.iter().flat_map(|set| &set.words).map(|word| word.load(Ordering::Relaxed)) {
+            if word != 0 {
+                counts[(word & CLOCK) as usize] += 1;
+                tracked += 1;
+                below += u64::from(word & BELOW != 0);
+            }
+        }
+        (counts, (tracked, below))
+    }
+
+    #[test]
+    fn a_new_key_enters_at_0_and_one_that_is_met_again_goes_to_3() {
+        let tracker = Tracker::new(100, 1);
+        assert_eq!((tracker.clock(key(1)), tracker.capacity()), (None, 105));
+        assert_eq!((tracker.touch(key(1), Seen::Below), tracker.clock(key(1))), (None, Some(0)));
+        assert_eq!((tracker.touch(key(1), Seen::InMemory), tracker.clock(key(1))), (Some(0), Some(3)));
+        assert_eq!((tracker.touch(key(1), Seen::InMemory), tracker.tracked()), (Some(3), (1, 1)));
+        tracker.touch(key(1), Seen::InStore);
+        assert_eq!((tracker.tracked(), tracker.counts()), ((1, 0), [0, 0, 0, 1]));
+        tracker.moved(key(1), Seen::Below);
+        tracker.moved(key(2), Seen::Below);
+        assert_eq!((tracker.tracked(), tracker.clock(key(1))), ((1, 1), Some(3)));
+    }
+
+    #[test]
+    fn it_is_bounded_keeps_what_is_asked_for_again_and_counts_what_it_has() {
+        let tracker = Tracker::new(1600, 7);
+        for i in 0..100_000 {
+            let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
+            tracker.touch(key(i), seen);
+            // Some of the first thousand, again and again.
+            tracker.touch(key(i * 7 % 600), Seen::InMemory);
+        }
+        let (tracked, _) = tracker.tracked();
+        assert_eq!((tracker.counts(), tracker.tracked()), counted(&tracker));
+        assert!((1590..=1605).contains(&tracked), "{tracked}");
+        let hot = (0..600).filter(|i| tracker.clock(key(*i)).is_some_and(|clock| clock > 0)).count();
+        let cold = (50_000..51_000).filter(|i| tracker.clock(key(*i)).is_some()).count();
+        assert!(hot > 590 && cold < 30, "{hot} {cold}");
+    }
+
+    #[test]
+    fn one_of_another_size_knows_what_this_one_knew() {
+        let tracker = Tracker::new(1000, 3);
+        for i in 0..700 {
+            let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
+            (0..1 + i % 2).for_each(|_| assert!(tracker.touch(key(i), seen).is_none_or(|clock| clock == 0)));
+        }
+        let larger = tracker.resized(3000);
+        assert_eq!((larger.counts(), larger.tracked()), counted(&larger));
+        assert_eq!((larger.counts(), larger.tracked()), (tracker.counts(), tracker.tracked()));
+        assert!((0..700).all(|i| larger.clock(key(i)) == tracker.clock(key(i))));
+        let smaller = tracker.resized(300);
+        assert_eq!((smaller.counts(), smaller.tracked()), counted(&smaller));
+        assert!((250..=300).contains(&smaller.tracked().0));
+    }
+
+    #[test]
+    fn threads_that_meet_keep_the_counts_exact() {
+        let tracker = Tracker::new(64, 3);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let tracker = &tracker;
+                scope.spawn(move || {
+                    for i in 0..20_000 {
+                        let seen = if (i + thread) % 2 == 0 { Seen::Below } else { Seen::InStore };
+                        tracker.touch(key((i * (thread + 1)) % 100), seen);
+                        tracker.moved(key(i % 50), Seen::InStore);
+                    }
+                });
+            }
+        });
+        assert_eq!((tracker.counts(), tracker.tracked()), counted(&tracker));
+    }
+}
