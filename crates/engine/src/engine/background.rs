@@ -320,7 +320,8 @@ impl Engine {
             let merges_max = (self.options.background_threads as usize - 1).max(1);
             let under_way = state.running.len() + usize::from(state.promoting);
             if writable && !state.promoting && under_way < merges_max && self.has_offers(state.idled) {
-                state.promoting = true;
+                // What is offered from now on gathers again.
+                (state.promoting, state.idled) = (true, false);
                 return Some(Job::Promote);
             }
             if writable && under_way < merges_max && state.idle_at != Some(current.generation) {

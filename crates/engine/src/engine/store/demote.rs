@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::engine::admission::Work;
 use crate::engine::iterate::Source;
 use crate::engine::jobs::{Need, RunJob, is_refusal};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
@@ -215,7 +215,14 @@ impl Engine {
         store.replaced_by(entries + newer.entries(), (tables_entries + entries).saturating_sub(left));
         let rising = rising.into_inner();
         let mut filling = Filling::default();
-        let placed = self.raise(store, &rising, &mut filling);
+        let placed = match self.raise(store, &rising, &mut filling) {
+            // What goes down does not wait for what could come up.
+            Err(error) if *error.kind() == ErrorKind::Full => {
+                self.give_back(store, &mut filling);
+                Ok(())
+            }
+            placed => placed,
+        };
         let added =
             made.iter().map(|meta| AddedTable { level: demotion.level as u32, age: 0, meta: meta.clone() });
         let edit = Edit { removed: demotion.tables.to_vec(), added: added.collect(), ..Edit::default() };

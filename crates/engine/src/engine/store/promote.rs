@@ -121,6 +121,10 @@ impl Engine {
         let keys = super::keys_of(&current.contents, &current.version);
         let view = ReadView { gets, writes, below, tracked: tracker.tracked(), keys };
         let mut policy = promotions.policy.lock();
+        if gets < policy.next_look() {
+            // Somebody else has looked meanwhile.
+            return;
+        }
         let wanted = policy.next(&view);
         promotions.look_at.store(policy.next_look(), Ordering::Relaxed);
         promotions.wanted.store(wanted, Ordering::Relaxed);
