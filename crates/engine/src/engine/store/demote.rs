@@ -159,8 +159,13 @@ impl Engine {
         demotion: &Demotion<'_>,
         range: &Keys,
     ) -> Result<()> {
-        let Chosen { moves, released, newer, entries, bytes } =
-            self.choose(contents, range, demotion.pinning)?;
+        let mut chosen = self.choose(contents, range, demotion.pinning)?;
+        if chosen.entries == 0 && chosen.released.entries() == 0 {
+            // The policy took something for cold that stays, an old version that a snapshot holds, say. Who waits for
+            // room must get it all the same: all of the range goes.
+            chosen = self.choose(contents, range, &Pinning::NONE)?;
+        }
+        let Chosen { moves, released, newer, entries, bytes } = chosen;
         if entries == 0 {
             return self.commit_demotion(store, &[&released], Edit::default(), &Filling::default());
         }
