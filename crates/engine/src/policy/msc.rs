@@ -14,8 +14,7 @@
 //! among those that were weighed. Both are linear in the number of ranges.
 //!
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
-//! all. Copies of what tables have
-//! anyway cost nothing to let go of ([`Plan::Release`]) and go first.
+//! all. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
 use super::{Plan, View};
 use crate::profile::Demotion;
