@@ -102,6 +102,9 @@ pub struct Usage {
     pub counts: Option<Counts>,
     /// What the store counted itself.
     pub counters: BTreeMap<String, u64>,
+    /// What it holds at the end.
+    #[serde(default)]
+    pub gauges: BTreeMap<String, u64>,
 }
 
 /// A store that can be measured.
@@ -111,6 +114,10 @@ pub trait Contender: Store {
     /// What it counts itself, since any moment, by name: `found:CONTAINER` for the lookups that a container answered,
     /// `read:TIER:CAUSE` and `written:TIER:CAUSE` for bytes, and others of its own.
     fn counters(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+    /// What it holds at this moment, by name: `memory:HOLDER` in bytes, and others of its own.
+    fn gauges(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
     /// Waits until it has no work left to do.
@@ -245,8 +252,16 @@ fn measure(store: &dyn Contender, config: &Config, records: u64) -> Result<Ran, 
         *count = count.saturating_sub(counters_before.get(name).copied().unwrap_or(0));
     }
     let tier_bytes_peak = Vec::new();
-    let usage =
-        Usage { cpu_seconds, settle_seconds, anonymous_bytes_peak, tier_bytes_peak, counts, counters };
+    let gauges = store.gauges();
+    let usage = Usage {
+        cpu_seconds,
+        settle_seconds,
+        anonymous_bytes_peak,
+        tier_bytes_peak,
+        counts,
+        counters,
+        gauges,
+    };
     Ok(Ran { result, records, usage })
 }
 

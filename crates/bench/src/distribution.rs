@@ -52,7 +52,7 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Ranks below `items`, at least 1; `theta` in (0, 1).
+    /// Ranks below `items`, at least 1; `theta` above 0, and not 1.
     pub fn new(items: u64, theta: f64) -> Self {
         let mut zipfian = Self { theta, items: 0, low: 0.0, high: 0.0, sure: 0.0 };
         zipfian.low = zipfian.integral(1.5) - 1.0;
@@ -305,20 +305,23 @@ mod tests {
 
     #[test]
     fn ranks_come_as_often_as_zipf_says() {
-        let items = 1000;
-        let zipfian = Zipfian::new(items, 0.99);
-        let mut rng = Rng::new(1);
-        let mut seen = vec![0u64; items as usize];
-        (0..DRAWS).for_each(|_| seen[zipfian.draw(&mut rng) as usize] += 1);
-        let zeta: f64 = (1..=items).map(|i| 1.0 / (i as f64).powf(0.99)).sum();
-        let expected = |rank: usize| DRAWS as f64 / ((rank + 1) as f64).powf(0.99) / zeta;
-        // Pearson's chi-squared of 999 degrees of freedom: above 1,143 once in a thousand times.
-        let chi: f64 = (0..seen.len()).map(|r| (seen[r] as f64 - expected(r)).powi(2) / expected(r)).sum();
-        assert!(chi < 1143.0, "{chi}");
-        // What a wrong rejection would change most: the first ranks, here to four standard deviations.
-        for (rank, seen) in seen.iter().enumerate().take(10) {
-            let off = (*seen as f64 - expected(rank)).abs() / expected(rank).sqrt();
-            assert!(off < 4.0, "rank {rank}: {seen} of {}", expected(rank));
+        for theta in [0.6, 0.99, 1.2] {
+            let items = 1000;
+            let zipfian = Zipfian::new(items, theta);
+            let mut rng = Rng::new(1);
+            let mut seen = vec![0u64; items as usize];
+            (0..DRAWS).for_each(|_| seen[zipfian.draw(&mut rng) as usize] += 1);
+            let zeta: f64 = (1..=items).map(|i| 1.0 / (i as f64).powf(theta)).sum();
+            let expected = |rank: usize| DRAWS as f64 / ((rank + 1) as f64).powf(theta) / zeta;
+            // Pearson's chi-squared of 999 degrees of freedom: above 1,143 once in a thousand times.
+            let off = |rank: usize| (seen[rank] as f64 - expected(rank)).powi(2) / expected(rank);
+            let chi: f64 = (0..seen.len()).map(off).sum();
+            assert!(chi < 1143.0, "{theta}: {chi}");
+            // What a wrong rejection would change most: the first ranks, here to four standard deviations.
+            for (rank, seen) in seen.iter().enumerate().take(10) {
+                let off = (*seen as f64 - expected(rank)).abs() / expected(rank).sqrt();
+                assert!(off < 4.0, "{theta}, rank {rank}: {seen} of {}", expected(rank));
+            }
         }
     }
 

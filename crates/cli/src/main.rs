@@ -70,7 +70,7 @@ enum Command {
     Repro(commands::repro::Args),
     /// Be measured by `bench --against`, which starts this itself.
     #[command(hide = true)]
-    Contender,
+    Contender(commands::contender::Args),
 }
 
 /// A store keeps two files open for each of its tables, and the usual limit of 1,024 would be met at some 15 GiB. Where
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Repro(args) => commands::repro::run(&args),
-        Command::Contender => commands::contender::run(),
+        Command::Contender(args) => commands::contender::run(&args),
     };
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -94,6 +94,23 @@ impl Spec {
         })
     }
 
+    /// The same with a share of its bandwidth and of its channels, as fewer processors than the device was made for could
+    /// use: calls take as long as they did.
+    ///
+    /// # Errors
+    /// That too little would be left.
+    pub fn shared(self, share: f64) -> Result<Self, String> {
+        let part = |bytes: u64| (bytes as f64 * share) as u64;
+        Self {
+            name: format!("{} * {share}", self.name),
+            read_bytes_per_second: part(self.read_bytes_per_second),
+            write_bytes_per_second: part(self.write_bytes_per_second),
+            channels: ((f64::from(self.channels) * share).round() as u32).max(1),
+            ..self
+        }
+        .check()
+    }
+
     fn check(self) -> Result<Self, String> {
         let refuse = |what: String| Err(format!("device model {:?}: {what}", self.name));
         for (call, of) in [("read", self.read), ("write", self.write), ("flush", self.flush)] {
@@ -133,7 +150,8 @@ impl Spec {
     }
 }
 
-/// Models by tier: `fast=optane,capacity=qlc`, or the path of a TOML file with a table for each tier.
+/// Models by tier: `fast=optane,capacity=qlc*0.5` (a [share](Spec::shared) of one), or the path of a TOML file with a table
+/// for each tier.
 ///
 /// # Errors
 /// What is wrong, in words that name it.
@@ -141,7 +159,16 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, Spec>, String> {
     if text.contains('=') {
         let pair = |pair: &str| {
             let (tier, preset) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is no TIER=PRESET"))?;
-            Ok((tier.trim().to_owned(), Spec::preset(preset.trim())?))
+            let spec = match preset.split_once('*') {
+                Some((preset, share)) => {
+                    let number =
+                        share.trim().parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+                    let refuse = || format!("{pair:?}: {share:?} must be a number from 0 to 1");
+                    Spec::preset(preset.trim())?.shared(number.ok_or_else(refuse)?)?
+                }
+                None => Spec::preset(preset.trim())?,
+            };
+            Ok((tier.trim().to_owned(), spec))
         };
         return text.split(',').map(pair).collect();
     }
@@ -193,9 +220,17 @@ mod tests {
             let error = parse_file(text).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
-        for (text, word) in
-            [("fast=floppy", "floppy"), ("/nowhere/model.toml", "nowhere"), ("fast=qlc,x", "x")]
-        {
+        let part = parse("fast=optane*0.2,capacity=qlc").unwrap();
+        let (optane, part) = (Spec::preset("optane").unwrap(), &part["fast"]);
+        assert_eq!((part.channels, part.read_bytes_per_second, part.read), (3, 500_000_000, optane.read));
+        for (text, word) in [
+            ("fast=floppy", "floppy"),
+            ("/nowhere/model.toml", "nowhere"),
+            ("fast=qlc,x", "x"),
+            ("fast=qlc*2", "2"),
+            ("fast=qlc*half", "half"),
+            ("fast=qlc*0.001", "bandwidth"),
+        ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(word), "{error}");
         }

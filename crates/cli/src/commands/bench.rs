@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome, Result};
 use crate::measure::place::make_room;
 use crate::measure::process::Devices;
-use crate::measure::run::{Plan, Record, entries};
+use crate::measure::run::{Plan, Record, Stage, entries};
 use crate::measure::{self, page, report};
 use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// zipfian, ycsb, uniform, latest or facebook, for every workload [default: each workload's own]
     #[arg(long)]
     distribution: Option<Distribution>,
-    /// Skew of the Zipfian distribution, between 0 and 1
+    /// Skew of the Zipfian distribution, more than 0 and at most 2, and not 1
     #[arg(long, default_value_t = 0.99)]
     theta: f64,
     /// Of every choice
@@ -114,8 +114,9 @@ pub(crate) struct Args {
     /// sync, interval:MS, os or unlogged
     #[arg(long, default_value = "os")]
     durability: Durability,
-    /// Tiers as slow as other devices, TIER=PRESET with commas (optane, nvme, sata, qlc, hdd) or a TOML file; their
-    /// bytes stay where they are, best in memory, such as --fast /dev/shm/fast:1GiB
+    /// Tiers as slow as other devices, TIER=PRESET with commas (optane, nvme, sata, qlc, hdd; qlc*0.2 for a fifth of its
+    /// bandwidth and channels) or a TOML file; their bytes stay where they are, best in memory, such as --fast
+    /// /dev/shm/fast:1GiB
     #[arg(long, value_name = "MODEL")]
     model: Option<Models>,
     /// Write everything measured to this file
@@ -212,8 +213,8 @@ impl Args {
             Self { warm_up: Some(warm_up), .. } if !(0.0..=SECONDS_MAX).contains(warm_up) => {
                 refuse("--warm-up must be from 0 to 86400")
             }
-            Self { theta, .. } if !(*theta > 0.0 && *theta < 1.0) => {
-                refuse("--theta must lie between 0 and 1")
+            Self { theta, .. } if !(*theta > 0.0 && *theta <= 2.0 && (*theta - 1.0).abs() > 1e-3) => {
+                refuse("--theta must be more than 0 and at most 2, and not 1")
             }
             _ => Ok(()),
         }
@@ -288,13 +289,17 @@ impl Args {
 impl Args {
     fn plan(&self) -> Result<Plan> {
         let data_bytes = self.data_bytes();
+        let warm_up = self.warm_up.unwrap_or(WARM_UP);
+        let stage = |workload| Stage {
+            workload,
+            warm_up: (warm_up > 0.0).then_some(Length::Seconds(warm_up)),
+            turn: Length::Seconds(self.seconds.unwrap_or(SECONDS)),
+        };
         Ok(Plan {
             entries: entries(&self.against)?,
-            workloads: self.workloads(),
+            stages: self.workloads().into_iter().map(stage).collect(),
             load: self.config(Workload::Load, 0),
             rounds: self.pairs,
-            seconds: self.seconds.unwrap_or(SECONDS),
-            warm_up: self.warm_up.unwrap_or(WARM_UP),
             dir: self.dir(),
             fast_bytes: self.fast_size.map_or(data_bytes / FAST_PART, |size| size.0),
             capacity_bytes: data_bytes * CAPACITY_TIMES,

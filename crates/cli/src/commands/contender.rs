@@ -1,17 +1,60 @@
-//! `cuesta contender`: a store of Cuesta's as one of those that `cuesta bench --against` measures. It is started by that
-//! command, and answers requests on its standard input (`cuesta_bench::contender`).
+//! `cuesta contender`: a store of Cuesta's as one of those that `cuesta bench --against` and `cuesta repro` measure. It is
+//! started by these commands, and answers requests on its standard input (`cuesta_bench::contender`).
 
 use super::bench::Cuesta;
 use crate::failure::{Failure, Outcome, Result};
 use crate::model::TIERS;
-use crate::size::human;
-use cuesta::{Cause, Create, Db, Options, TierOptions};
+use crate::size::{Size, human};
+use cuesta::{Cause, Create, Db, Options, Profile, PromoteReads, TierOptions};
 use cuesta_bench::contender::{Contender, Setup, serve};
 use std::collections::BTreeMap;
+
+/// Be measured by another command, which starts this itself.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
+    /// table=SIZE; pinned=PERCENT
+    #[arg(default_value = "")]
+    variant: String,
+}
+
+/// `options` as a variant has them.
+fn vary(mut options: Options, variant: &str) -> std::result::Result<Options, String> {
+    for word in variant.split(',').filter(|word| !word.is_empty()) {
+        match word.split_once('=') {
+            Some(("promote", when)) => {
+                options.promote_reads = when.parse::<PromoteReads>().map_err(|error| error.to_string())?;
+            }
+            Some(("table", size)) => options.table_bytes = size.parse::<Size>()?.0,
+            Some(("pinned", percent)) => {
+                options.pinned_percent =
+                    percent.parse().map_err(|_| format!("{percent:?} is no percentage"))?;
+            }
+            Some((name, _)) => return Err(format!("there is nothing called {name:?} to set")),
+            None => match (word.parse::<Profile>(), word.parse()) {
+                (Ok(profile), _) => options.profile = Some(profile),
+                (_, Ok(demotion)) => options.demotion = demotion,
+                _ => return Err(format!("{word:?} is neither a profile nor a way of demotion")),
+            },
+        }
+    }
+    Ok(options)
+}
 
 impl Contender for Cuesta {
     fn settings(&self) -> String {
         format!("memory {}", human(self.0.stats().memory.limit_bytes))
+    }
+
+    fn gauges(&self) -> BTreeMap<String, u64> {
+        let stats = self.0.stats();
+        let mut all = BTreeMap::from([("memory:index".to_owned(), stats.memory.index_bytes)]);
+        if let Some(objects) = &stats.objects {
+            let named =
+                [("objects", objects.objects), ("copies", objects.copies), ("tracked", objects.tracked)];
+            all.extend(named.map(|(name, count)| (name.to_owned(), count)));
+        }
+        all
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {
@@ -27,6 +70,14 @@ impl Contender for Cuesta {
                 all.insert(format!("written:{tier}:{}", cause.name()), count.write_bytes);
             }
         }
+        if let Some(objects) = &stats.objects {
+            let counts = [
+                ("selections", objects.selections),
+                ("weighed", objects.weighed),
+                ("probes", objects.probes),
+            ];
+            all.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+        }
         all
     }
 
@@ -39,16 +90,16 @@ impl Contender for Cuesta {
     }
 }
 
-fn open(setup: &Setup) -> std::result::Result<Box<dyn Contender>, String> {
+fn open(setup: &Setup, variant: &str) -> std::result::Result<Box<dyn Contender>, String> {
     let [fast, capacity] = setup.tiers.as_slice() else {
         return Err(format!("it needs two tiers, and was given {}", setup.tiers.len()));
     };
-    let parse = || -> cuesta::Result<Db> {
+    let parse = || -> cuesta::Result<Options> {
         let tiers = (
             TierOptions::fast(fast.path.clone(), fast.bytes),
             TierOptions::capacity(capacity.path.clone(), capacity.bytes),
         );
-        Db::open(&Options {
+        Ok(Options {
             memory_bytes: setup.memory_bytes,
             profile: Some(setup.profile.parse()?),
             durability: setup.durability.parse()?,
@@ -57,11 +108,30 @@ fn open(setup: &Setup) -> std::result::Result<Box<dyn Contender>, String> {
             ..Options::tiered(tiers.0, tiers.1)
         })
     };
-    parse().map(|db| Box::new(Cuesta(db)) as Box<dyn Contender>).map_err(|error| error.to_string())
+    let options = vary(parse().map_err(|error| error.to_string())?, variant)?;
+    let db = Db::open(&options).map_err(|error| error.to_string())?;
+    Ok(Box::new(Cuesta(db)))
 }
 
-pub(crate) fn run() -> Result<Outcome> {
+pub(crate) fn run(args: &Args) -> Result<Outcome> {
     // What went wrong was answered; whoever asked tells it.
-    serve(&open).map_err(Failure::Input)?;
+    serve(&|setup| open(setup, &args.variant)).map_err(Failure::Input)?;
     Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuesta::Demotion;
+
+    #[test]
+    fn a_variant_sets_what_it_names_and_refuses_what_nobody_knows() {
+        let varied = vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30").unwrap();
+        assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
+        assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
+        assert_eq!((varied.pinned_percent, vary(Options::at("x"), "").unwrap().pinned_percent), (30, 70));
+        for word in ["quick", "tables=2MiB", "pinned=some", "promote=later", "table=large"] {
+            assert!(vary(Options::at("x"), word).is_err(), "{word}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Outcome, Result};
 use crate::measure::run::{Record, run as run_plan};
 use crate::measure::{page, report};
 use crate::output::print_line;
-use crate::repro::{Claim, Experiment, PAPERS, Paper, Setting};
+use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Print what there is, and run nothing
     #[arg(long)]
     list: bool,
-    /// Of the data: 1 is a million records where the paper has a hundred
+    /// Of the data: 1 is one or two million records where the paper has a hundred
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Of every choice
@@ -73,8 +73,7 @@ impl Args {
     }
 
     /// A run's record: of an earlier time, or made now.
-    fn record(&self, experiment: &Experiment, setting: &Setting) -> Result<Record> {
-        let run = experiment.run;
+    fn record(&self, run: &Run, setting: &Setting) -> Result<Record> {
         let path = self.results.join(format!("{}-scale{}-seed{}.json", run.name, self.scale, self.seed));
         if path.exists() && !self.again {
             let text = fs::read_to_string(&path).map_err(Failure::io(format!("read {}", path.display())))?;
@@ -139,14 +138,16 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let (mut records, mut claims) = (BTreeMap::new(), Vec::new());
     let command: Vec<String> = std::env::args().skip(1).collect();
     for experiment in args.chosen(find(name)?)? {
-        if !records.contains_key(experiment.run.name) {
-            let record = args.record(experiment, &setting)?;
-            print_line("")?;
-            report::validity(&record).iter().try_for_each(|line| print_line(line))?;
-            records.insert(experiment.run.name, record);
+        for run in experiment.runs {
+            if !records.contains_key(run.name) {
+                let record = args.record(run, &setting)?;
+                print_line("")?;
+                report::validity(&record).iter().try_for_each(|line| print_line(line))?;
+                records.insert(run.name, record);
+            }
         }
-        let record = &records[experiment.run.name];
-        claims.extend(experiment.judge(record, &setting, &format!("cuesta {}", command.join(" "))));
+        let of_runs: Vec<&Record> = experiment.runs.iter().map(|run| &records[run.name]).collect();
+        claims.extend(experiment.judge(&of_runs, &setting, &format!("cuesta {}", command.join(" "))));
     }
     print_line("")?;
     claims.iter().try_for_each(print_claim)?;

@@ -22,9 +22,14 @@ const PEERS_PROGRAM: &str = "cuesta-peers";
 const BUILD_LIBRARY: &str = "cargo build --release -p cuesta-preload";
 const BUILD_PEERS: &str = "cargo build --release --manifest-path peers/Cargo.toml --target-dir target";
 
+/// Who a contender of this kind is, and what it is set to.
+fn split(kind: &str) -> (&str, &str) {
+    kind.split_once(':').unwrap_or((kind, ""))
+}
+
 /// Refuses a name that is no peer's; what follows a colon is for the peer to know.
 pub(crate) fn check_peer(name: &str) -> Result<()> {
-    let peer = name.split(':').next().unwrap_or(name);
+    let peer = split(name).0;
     match PEERS.contains(&peer) {
         true => Ok(()),
         false => Err(Failure::Input(format!("there is no peer {peer:?}; there are {}", PEERS.join(", ")))),
@@ -33,7 +38,7 @@ pub(crate) fn check_peer(name: &str) -> Result<()> {
 
 /// Whether it spreads its data over tiers by itself.
 pub(crate) fn knows_tiers(name: &str) -> bool {
-    matches!(name.split(':').next(), Some("rocksdb" | CUESTA))
+    matches!(split(name).0, "rocksdb" | CUESTA)
 }
 
 /// The devices under a contender.
@@ -81,7 +86,7 @@ fn library(devices: &Devices) -> Result<Option<PathBuf>> {
 
 /// The program that is a contender of this kind.
 fn program(kind: &str) -> Result<PathBuf> {
-    match kind {
+    match split(kind).0 {
         CUESTA => std::env::current_exe().map_err(Failure::io("find this program")),
         _ => find("CUESTA_PEERS", PEERS_PROGRAM, BUILD_PEERS),
     }
@@ -97,9 +102,9 @@ impl Process {
     /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path.
     pub(crate) fn start(name: &str, kind: &str, dir: &Path, devices: &Devices) -> Result<Self> {
         let mut command = Command::new(program(kind)?);
-        match kind {
-            CUESTA => command.arg("contender"),
-            peer => command.arg(peer),
+        match split(kind) {
+            (CUESTA, variant) => command.args(["contender", variant]),
+            _ => command.arg(kind),
         };
         let report = library(devices)?.map(|library| {
             let report = dir.join("report");

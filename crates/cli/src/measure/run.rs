@@ -26,12 +26,10 @@ pub(crate) struct Plan {
     /// Who takes part; the first is the one that others are compared to.
     pub(crate) entries: Vec<Entry>,
     /// The load is run in any case.
-    pub(crate) workloads: Vec<Workload>,
+    pub(crate) stages: Vec<Stage>,
     /// A load of the records; other phases are like it, of their workload and length.
     pub(crate) load: Config,
     pub(crate) rounds: u64,
-    pub(crate) seconds: f64,
-    pub(crate) warm_up: f64,
     /// Where contenders have their directories.
     pub(crate) dir: PathBuf,
     pub(crate) fast_bytes: u64,
@@ -43,12 +41,22 @@ pub(crate) struct Plan {
     pub(crate) devices: Devices,
 }
 
+/// A workload, and how long it is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage {
+    pub(crate) workload: Workload,
+    /// Before anything is measured.
+    pub(crate) warm_up: Option<Length>,
+    /// Of each turn.
+    pub(crate) turn: Length,
+}
+
 /// Who takes part in a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// What it is called in this run.
     pub(crate) name: String,
-    /// `cuesta`, or a peer as `cuesta-peers` knows it.
+    /// `cuesta`, or a peer as `cuesta-peers` knows it; behind a colon what it is set to.
     pub(crate) kind: String,
     pub(crate) spread: Spread,
 }
@@ -86,6 +94,9 @@ pub(crate) struct Record {
     /// In words.
     pub(crate) title: String,
     pub(crate) durability: String,
+    /// Of each contender that has both tiers, and the memory number.
+    pub(crate) fast_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Of the machine.
     pub(crate) processors: u32,
     /// The first is ours.
@@ -113,6 +124,8 @@ impl Record {
             command: std::env::args().collect(),
             title,
             durability: plan.durability.clone(),
+            fast_bytes: plan.fast_bytes,
+            memory_bytes: plan.memory_bytes,
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             contenders: Vec::new(),
             turns: Vec::new(),
@@ -151,10 +164,10 @@ impl Drop for Player {
 
 impl Plan {
     /// Workloads that read first, then those that insert.
-    fn order(&self) -> Vec<Workload> {
-        let mut order = self.workloads.clone();
-        order.retain(|workload| *workload != Workload::Load);
-        order.sort_by_key(|workload| matches!(workload, Workload::D | Workload::E));
+    fn order(&self) -> Vec<Stage> {
+        let mut order = self.stages.clone();
+        order.retain(|stage| stage.workload != Workload::Load);
+        order.sort_by_key(|stage| matches!(stage.workload, Workload::D | Workload::E));
         order
     }
 
@@ -183,7 +196,7 @@ impl Plan {
 
     /// What a placement fixed in advance could do at a workload.
     fn best(&self, workload: Workload) -> Option<Best> {
-        let phase = self.phase(workload, self.seconds, 0);
+        let phase = Config { workload, ..self.load.clone() };
         let below = oracle::best(&phase, self.fast_bytes + self.memory_bytes)?;
         let models = cuesta_model::parse(&self.devices.models).unwrap_or_default();
         let read = models.get("capacity").map(|spec| spec.read.median_us / 1e6);
@@ -191,8 +204,8 @@ impl Plan {
         Some(Best { below, ceiling })
     }
 
-    fn phase(&self, workload: Workload, seconds: f64, phase: u64) -> Config {
-        Config { workload, length: Length::Seconds(seconds), phase, ..self.load.clone() }
+    fn phase(&self, workload: Workload, length: Length, phase: u64) -> Config {
+        Config { workload, length, phase, ..self.load.clone() }
     }
 }
 
@@ -244,17 +257,17 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
         }
     }
     print_workload(record, Workload::Load)?;
-    for (nth, workload) in (1..).zip(order) {
+    for (nth, Stage { workload, warm_up, turn: length }) in (1..).zip(order) {
         let phase = |i| nth * 1000 + i;
         for (player, _) in &mut players {
             open(plan, player, workload, record)?;
-            if plan.warm_up > 0.0 {
-                measure(player, plan.phase(workload, plan.warm_up, phase(0)), "warms up for")?;
+            if let Some(warm_up) = warm_up {
+                measure(player, plan.phase(workload, warm_up, phase(0)), "warms up for")?;
             }
         }
         for round in 0..plan.rounds {
             for (player, _) in in_turn(&mut players, round) {
-                turn(player, plan.phase(workload, plan.seconds, phase(1 + round)), round, record)?;
+                turn(player, plan.phase(workload, length, phase(1 + round)), round, record)?;
             }
         }
         if let Some(best) = plan.best(workload) {

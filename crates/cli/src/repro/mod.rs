@@ -11,6 +11,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     AtLeast(f64),
+    AtMost(f64),
     Between(f64, f64),
 }
 
@@ -18,6 +19,7 @@ impl Target {
     fn is_met(self, measured: f64) -> bool {
         match self {
             Self::AtLeast(least) => measured >= least,
+            Self::AtMost(most) => measured <= most,
             Self::Between(least, most) => (least..=most).contains(&measured),
         }
     }
@@ -27,6 +29,7 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::AtLeast(least) => write!(f, "at least {least:.2}"),
+            Self::AtMost(most) => write!(f, "at most {most:.2}"),
             Self::Between(least, most) => write!(f, "{least:.2} to {most:.2}"),
         }
     }
@@ -67,12 +70,12 @@ pub(crate) struct Run {
     pub(crate) plan: fn(&Setting) -> Plan,
 }
 
-/// A figure or table.
+/// A figure or table. What its runs gave is handed to `claims` in their order.
 pub(crate) struct Experiment {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) run: &'static Run,
-    pub(crate) claims: fn(&Record) -> Vec<Statement>,
+    pub(crate) runs: &'static [Run],
+    pub(crate) claims: fn(&[&Record]) -> Vec<Statement>,
 }
 
 /// A claim, and the numbers it is judged by, one for each turn.
@@ -95,12 +98,13 @@ pub(crate) struct Paper {
 pub(crate) const PAPERS: &[Paper] = &[prismdb::PAPER];
 
 impl Experiment {
-    /// What a record says of its claims.
-    pub(crate) fn judge(&self, record: &Record, setting: &Setting, command: &str) -> Vec<Claim> {
+    /// What its runs' records say of its claims.
+    pub(crate) fn judge(&self, records: &[&Record], setting: &Setting, command: &str) -> Vec<Claim> {
         let why = |contender: &Contender| {
             contender.invalid.as_ref().map(|why| format!("{}: {why}", contender.name))
         };
-        let invalid = record.contenders.iter().find_map(why);
+        let invalid = records.iter().flat_map(|record| &record.contenders).find_map(why);
+        let durability = records.first().map_or_else(String::new, |record| record.durability.clone());
         let judge = |statement: Statement| {
             let quartiles = crate::measure::summary::Quartiles::of(statement.measured);
             Claim {
@@ -114,11 +118,11 @@ impl Experiment {
                 invalid: invalid.clone(),
                 met: invalid.is_none() && quartiles.is_some_and(|of| statement.target.is_met(of.median)),
                 scale: setting.scale,
-                durability: record.durability.clone(),
+                durability: durability.clone(),
                 command: command.to_owned(),
             }
         };
-        (self.claims)(record).into_iter().map(judge).collect()
+        (self.claims)(records).into_iter().map(judge).collect()
     }
 }
 
@@ -129,6 +133,7 @@ mod tests {
     #[test]
     fn targets_have_their_ends() {
         assert!(Target::AtLeast(1.0).is_met(1.0) && !Target::AtLeast(1.0).is_met(0.99));
+        assert!(Target::AtMost(1.0).is_met(1.0) && !Target::AtMost(1.0).is_met(1.01));
         let between = Target::Between(1.0, 2.0);
         assert!(
             between.is_met(1.0) && between.is_met(2.0) && !between.is_met(2.01) && !between.is_met(f64::NAN)

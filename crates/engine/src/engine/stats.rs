@@ -76,9 +76,12 @@ pub struct ObjectStats {
     pub tracked_max: u64,
     /// Tracked keys whose newest version lies in a table, as far as was seen.
     pub tracked_below: u64,
-    /// Key ranges weighed for demotions since the store was opened, and objects that the tracker was asked for to do so.
+    /// Choices of what goes down since the store was opened, key ranges weighed for them, and objects that the tracker was
+    /// asked for.
+    pub selections: u64,
+    /// See `selections`.
     pub weighed: u64,
-    /// See `weighed`.
+    /// See `selections`.
     pub probes: u64,
     /// Live slots that were found damaged when the store was opened; keys that nothing else has cannot be answered.
     pub damaged: u64,
@@ -258,13 +261,14 @@ impl Engine {
             let (slab_bytes, free_bytes) = store.bytes();
             let (tracked, tracked_below) =
                 current.tracker.as_ref().map_or((0, 0), |tracker| tracker.tracked());
-            let (weighed, probes) = store.weighings();
+            let [selections, weighed, probes] = store.weighings();
             ObjectStats {
                 copies: current.contents.index.copies(),
                 tracked,
                 tracked_max: current.tracker.as_ref().map_or(0, |tracker| tracker.capacity()),
                 tracked_below,
                 weighed,
+                selections,
                 probes,
                 objects: current.contents.index.entries(),
                 slabs: current.contents.slabs.len() as u64,
@@ -400,8 +404,8 @@ impl fmt::Display for Stats {
             )?;
             writeln!(
                 f,
-                "heat       {} of {} keys tracked, {} of them below; {} copies; {} ranges weighed by {} objects",
-                o.tracked, o.tracked_max, o.tracked_below, o.copies, o.weighed, o.probes
+                "heat       {} of {} keys tracked, {} of them below; {} copies; {} ranges weighed in {} choices by {} objects",
+                o.tracked, o.tracked_max, o.tracked_below, o.copies, o.weighed, o.selections, o.probes
             )?;
         }
         let hits = |counts: HitCounts| {

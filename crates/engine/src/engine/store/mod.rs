@@ -59,7 +59,8 @@ pub(crate) struct Store {
     pen: Turn<()>,
     state: Mutex<State>,
     promotions: Promotions,
-    /// Key ranges weighed, and how often the tracker was asked for it.
+    /// Choices of what goes down, key ranges weighed for them, and how often the tracker was asked.
+    selections: AtomicU64,
     weighed: AtomicU64,
     probes: AtomicU64,
 }
@@ -106,6 +107,7 @@ impl Store {
             pen: Turn::new(sched, ()),
             state: Mutex::new(sched, state),
             promotions: Promotions::new(sched),
+            selections: AtomicU64::new(0),
             weighed: AtomicU64::new(0),
             probes: AtomicU64::new(0),
         }
@@ -120,9 +122,9 @@ impl Store {
         slabs + fast.free_bytes() >= bytes + beside / 2 + budget / 2
     }
 
-    /// Key ranges weighed so far, and how often the tracker was asked for it.
-    pub(super) fn weighings(&self) -> (u64, u64) {
-        (self.weighed.load(Ordering::Relaxed), self.probes.load(Ordering::Relaxed))
+    /// Choices of what goes down so far, key ranges weighed for them, and how often the tracker was asked.
+    pub(super) fn weighings(&self) -> [u64; 3] {
+        [&self.selections, &self.weighed, &self.probes].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Bytes of slabs, and of slots that could be given out.

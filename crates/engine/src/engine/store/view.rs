@@ -101,6 +101,9 @@ impl Engine {
     pub(in crate::engine) fn weigh(&self, view: &mut View, current: &Current) {
         let candidates = policy::msc::candidates(view);
         let (Some(store), Some(seen)) = (&self.objects, &mut view.store) else { return };
+        if !candidates.is_empty() {
+            store.selections.fetch_add(1, Ordering::Relaxed);
+        }
         let (demoted, replaced) = {
             let state = store.state.lock();
             (state.demoted, state.replaced)

@@ -1,39 +1,21 @@
-//! PrismDB (Raina, Lu, Cidon, Freedman: "Efficient Compactions between Storage Tiers with PrismDB", ASPLOS 2023).
+//! What there is before PrismDB: figure 2 and table 2 are about RocksDB alone: on Optane (the paper's NVM), on QLC, and
+//! with 11 % of the store on Optane (`het`).
 //!
-//! Figure 2 and Table 2 are about RocksDB alone: on Optane (the paper's NVM), on QLC, and with 11 % of the store on Optane
-//! (`het`). The paper has 100 GB and 10 cores, YCSB-A of records of 1 KB with a Zipfian skew of 0.8, and memory for a tenth.
+//! The paper has 100 GB and 10 cores, YCSB-A of records of 1 KB with a Zipfian skew of 0.8, and memory for a tenth.
 //! Here it is a million records at scale 1 and as many cores as there are; devices are modelled, and RocksDB is set as it is
 //! for every comparison (`peers/src/rocksdb.rs`), past the page cache.
 //!
 //! The paper states no bounds for these figures: they describe what is there before PrismDB. What is asked is that they
 //! come out here within a factor of one and a half, so that what is measured beside them later stands on the same ground.
 
-use super::{Experiment, Paper, Run, Setting, Statement, Target};
+use super::run;
 use crate::measure::process::Devices;
-use crate::measure::run::{Entry, Plan, Record, Spread, Turn};
+use crate::measure::run::{Entry, Plan, Record, Spread, Stage, Turn};
 use crate::measure::summary::{Numbers, turns};
+use crate::repro::{Run, Setting, Statement, Target};
 use cuesta_bench::{Config, Length, Values, Workload};
 
-pub(super) const PAPER: Paper = Paper {
-    name: "prismdb",
-    title: "Efficient Compactions between Storage Tiers with PrismDB (ASPLOS 2023)",
-    experiments: &[
-        Experiment {
-            name: "fig2",
-            about: "where a tiered RocksDB merges, and which levels its reads reach",
-            run: &ROCKSDB,
-            claims: figure_2,
-        },
-        Experiment {
-            name: "table2",
-            about: "RocksDB on Optane, on QLC, and on both",
-            run: &ROCKSDB,
-            claims: table_2,
-        },
-    ],
-};
-
-const ROCKSDB: Run = Run { name: "prismdb-rocksdb", plan };
+pub(super) const ALONE: Run = run("prismdb-rocksdb", plan);
 
 const RECORDS: f64 = 1e6;
 const VALUE_BYTES: usize = 1000;
@@ -59,7 +41,11 @@ fn plan(setting: &Setting) -> Plan {
             entry(NVM, Spread::Only("fast")),
             entry(QLC, Spread::Only("capacity")),
         ],
-        workloads: vec![Workload::A],
+        stages: vec![Stage {
+            workload: Workload::A,
+            warm_up: Some(Length::Seconds(10.0)),
+            turn: Length::Seconds(20.0),
+        }],
         load: Config {
             workload: Workload::Load,
             records,
@@ -73,8 +59,6 @@ fn plan(setting: &Setting) -> Plan {
             phase: 0,
         },
         rounds: 3,
-        seconds: 20.0,
-        warm_up: 10.0,
         dir: setting.dir.clone(),
         fast_bytes: data_bytes * FAST_PERCENT / 100,
         capacity_bytes: data_bytes * 8,
@@ -106,7 +90,8 @@ fn by_tier(turn: &Turn, kind: &str) -> [u64; 2] {
     sums
 }
 
-fn figure_2(record: &Record) -> Vec<Statement> {
+pub(super) fn figure_2(records: &[&Record]) -> Vec<Statement> {
+    let record = records[0];
     let merged = |turn: &Turn| {
         let [fast, capacity] = by_tier(turn, "merge_ms:");
         (fast + capacity > 0).then(|| fast as f64 / (fast + capacity) as f64)
@@ -130,7 +115,8 @@ fn figure_2(record: &Record) -> Vec<Statement> {
     ]
 }
 
-fn table_2(record: &Record) -> Vec<Statement> {
+pub(super) fn table_2(records: &[&Record]) -> Vec<Statement> {
+    let record = records[0];
     let rates = |name: &str| of(record, name, |turn| Some(Numbers::of(turn).operations_per_second));
     let ratio = |a: &str, b: &str| rates(a).iter().zip(rates(b)).map(|(a, b)| a / b).collect::<Vec<f64>>();
     let (nvm_qlc, het_nvm, het_qlc) = (121.0 / 54.0, 93.0 / 121.0, 93.0 / 54.0);

@@ -1,0 +1,182 @@
+//! What is run to judge profile `prismdb`.
+//!
+//! Scale 1 has two million records of 1,000 bytes where the paper has a hundred million, a fast tier of a fifth of the
+//! data and memory for a tenth, eight clients, Zipf 0.99 unless a figure varies it, and durability `os` unless it is about
+//! syncs. Tables are cut at 2 MiB, so that there are as many for each key as in the paper. Phases are so many requests for
+//! each key as the paper's are (§7): A and F three, half of which warm up; B, C and D three, of which four fifths do; scans a
+//! tenth, half of which do. Devices are modelled Optane and QLC, with that share of their bandwidth and channels that this
+//! machine's processors are of the paper's ten.
+
+use super::run;
+use crate::measure::process::Devices;
+use crate::measure::run::{Entry, Plan, Spread, Stage};
+use crate::repro::{Run, Setting};
+use cuesta_bench::{Config, Distribution, KEY_BYTES, Length, Values, Workload};
+
+const RECORDS: f64 = 2e6;
+const VALUE_BYTES: usize = 1000;
+const THETA: f64 = 0.99;
+const THREADS: u64 = 8;
+const ROUNDS: u64 = 3;
+/// Turns of [`PROMOTION`]: the first and the last are compared.
+const MANY_ROUNDS: u64 = 20;
+const FAST_PERCENT: u64 = 20;
+const MEMORY_PERCENT: u64 = 10;
+const CAPACITY_TIMES: u64 = 8;
+/// Processors that the paper's stores had.
+const PROCESSORS: f64 = 10.0;
+
+pub(super) const PRISMDB: &str = "prismdb";
+pub(super) const LEVELED: &str = "leveled";
+pub(super) const ROCKSDB: &str = "rocksdb";
+pub(super) const PRECISE: &str = "prismdb, precise";
+pub(super) const RANDOM: &str = "prismdb, random";
+pub(super) const THETAS: [&str; 5] = ["0.6", "0.8", "0.99", "1.2", "uniform"];
+
+pub(super) const YCSB: Run = run("prismdb-ycsb", ycsb);
+pub(super) const UNSCALED: Run =
+    run("prismdb-unscaled", |setting| Plan { devices: devices(setting, 1.0), ..ycsb(setting) });
+pub(super) const DEMOTION: Run = run("prismdb-demotion", |setting| Plan {
+    entries: vec![
+        ours(PRISMDB, "prismdb,approx"),
+        ours(PRECISE, "prismdb,precise"),
+        ours(RANDOM, "prismdb,random"),
+    ],
+    stages: vec![stage(setting, Workload::A, ROUNDS)],
+    ..base(setting)
+});
+/// One for each of [`THETAS`].
+pub(super) const SKEWS: [Run; 5] = [
+    run("prismdb-zipf0.6", |setting| skewed(setting, 0.6)),
+    run("prismdb-zipf0.8", |setting| skewed(setting, 0.8)),
+    run("prismdb-zipf0.99", |setting| skewed(setting, 0.99)),
+    run("prismdb-zipf1.2", |setting| skewed(setting, 1.2)),
+    run("prismdb-uniform", |setting| {
+        let plan = skewed(setting, THETA);
+        Plan { load: Config { distribution: Some(Distribution::Uniform), ..plan.load.clone() }, ..plan }
+    }),
+];
+pub(super) const SYNC: Run = run("prismdb-sync", |setting| Plan {
+    stages: vec![stage(setting, Workload::A, ROUNDS), stage(setting, Workload::F, ROUNDS)],
+    durability: "sync".to_owned(),
+    ..base(setting)
+});
+pub(super) const PROMOTION: Run = run("prismdb-promotion", |setting| Plan {
+    entries: vec![ours(PRISMDB, "prismdb")],
+    stages: vec![Stage {
+        workload: Workload::C,
+        warm_up: None,
+        turn: requests(setting, 3.0 / MANY_ROUNDS as f64),
+    }],
+    rounds: MANY_ROUNDS,
+    ..base(setting)
+});
+pub(super) const TWITTER: [Run; 3] = [
+    run("prismdb-twitter39", |setting| twitter(setting, Workload::Twitter39)),
+    run("prismdb-twitter19", |setting| twitter(setting, Workload::Twitter19)),
+    run("prismdb-twitter51", |setting| twitter(setting, Workload::Twitter51)),
+];
+
+/// A store of ours. The level below has small tables in either profile.
+fn ours(name: &str, variant: &str) -> Entry {
+    let kind = format!("cuesta:{variant},table=2MiB");
+    Entry { name: name.to_owned(), kind, spread: Spread::Tiered }
+}
+
+fn peer() -> Entry {
+    Entry { name: ROCKSDB.to_owned(), kind: "rocksdb".to_owned(), spread: Spread::Tiered }
+}
+
+fn records(setting: &Setting) -> u64 {
+    (RECORDS * setting.scale) as u64
+}
+
+/// So many requests for each key.
+fn requests(setting: &Setting, each: f64) -> Length {
+    Length::Operations(((records(setting) as f64 * each) as u64).max(1))
+}
+
+/// A workload as long as the paper's.
+fn stage(setting: &Setting, workload: Workload, rounds: u64) -> Stage {
+    let (each, warm_up) = match workload {
+        Workload::B | Workload::C | Workload::D => (3.0, 0.8),
+        Workload::E => (0.1, 0.5),
+        _ => (3.0, 0.5),
+    };
+    Stage {
+        workload,
+        warm_up: Some(requests(setting, each * warm_up)),
+        turn: requests(setting, each * (1.0 - warm_up) / rounds as f64),
+    }
+}
+
+fn devices(setting: &Setting, share: f64) -> Devices {
+    let part = if share < 1.0 { format!("*{share}") } else { String::new() };
+    Devices {
+        models: format!("fast=optane{part},capacity=qlc{part}"),
+        page_cache_bytes: data_bytes(setting, VALUE_BYTES) * MEMORY_PERCENT / 200,
+        seed: setting.seed,
+    }
+}
+
+fn data_bytes(setting: &Setting, value_bytes: usize) -> u64 {
+    records(setting) * (KEY_BYTES + value_bytes as u64)
+}
+
+/// A store of ours and RocksDB, without a workload.
+fn base(setting: &Setting) -> Plan {
+    of_values(setting, VALUE_BYTES)
+}
+
+fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
+    let data_bytes = data_bytes(setting, value_bytes);
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    Plan {
+        entries: vec![ours(PRISMDB, "prismdb"), peer()],
+        stages: Vec::new(),
+        load: Config {
+            workload: Workload::Load,
+            records: records(setting),
+            length: Length::Operations(records(setting)),
+            threads: THREADS,
+            ordered_keys: false,
+            values: Values::Fixed(value_bytes),
+            distribution: None,
+            theta: THETA,
+            seed: setting.seed,
+            phase: 0,
+        },
+        rounds: ROUNDS,
+        dir: setting.dir.clone(),
+        fast_bytes: data_bytes * FAST_PERCENT / 100,
+        capacity_bytes: data_bytes * CAPACITY_TIMES,
+        memory_bytes: data_bytes * MEMORY_PERCENT / 100,
+        data_bytes,
+        durability: "os".to_owned(),
+        profile: "prismdb".to_owned(),
+        devices: devices(setting, (processors as f64 / PROCESSORS).min(1.0)),
+    }
+}
+
+fn ycsb(setting: &Setting) -> Plan {
+    use Workload::{A, B, C, D, E, F};
+    Plan {
+        entries: vec![ours(PRISMDB, "prismdb"), peer(), ours(LEVELED, "leveled")],
+        stages: [A, B, C, F, D, E].map(|workload| stage(setting, workload, ROUNDS)).to_vec(),
+        ..base(setting)
+    }
+}
+
+fn skewed(setting: &Setting, theta: f64) -> Plan {
+    let plan = base(setting);
+    let load = Config { theta, ..plan.load.clone() };
+    Plan { load, stages: vec![stage(setting, Workload::A, ROUNDS)], ..plan }
+}
+
+fn twitter(setting: &Setting, workload: Workload) -> Plan {
+    let value_bytes = match workload.values() {
+        Some(Values::Fixed(bytes)) => bytes,
+        _ => VALUE_BYTES,
+    };
+    Plan { stages: vec![stage(setting, workload, ROUNDS)], ..of_values(setting, value_bytes) }
+}
