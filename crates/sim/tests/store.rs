@@ -142,7 +142,8 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
         let db = Db::open_in(&options, world(sched, disk)).unwrap();
         fill(&db);
         let (warm, cold) = (|| (0..1000).filter(|i| hot(*i)), || (0..1000).filter(|i| !hot(*i)));
-        assert!(lie_in(&db, "store", warm()) > 90, "{}", lie_in(&db, "store", warm()));
+        // Without heat it would be about one in five, as of the others; the last few ranges are all hot, and one goes whole.
+        assert!(lie_in(&db, "store", warm()) > 70, "{}", lie_in(&db, "store", warm()));
         assert!(lie_in(&db, "store", cold()) < 400, "{}", lie_in(&db, "store", cold()));
         assert!(lie_in(&db, "level 7", cold()) > 500, "{}", lie_in(&db, "level 7", cold()));
         // Whatever lies where, all is there, and after a reopening, too.
@@ -185,6 +186,22 @@ fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
         assert_eq!(db.get(many(up[0])).unwrap(), None);
         assert_eq!(db.get(many(up[1])).unwrap().unwrap()[..], value(up[1], 2));
         assert!(up[2..].iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
+    });
+}
+
+#[test]
+fn one_read_is_enough_while_there_is_room() {
+    on_a_disk(|sched, disk| {
+        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk)).unwrap();
+        fill(&db);
+        let is_below = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) == 0;
+        let below: Vec<u64> = (0..1000).filter(is_below).take(40).collect();
+        let read = |i: &u64| assert_eq!(db.get(many(*i)).unwrap().unwrap()[..], value(*i, 1));
+        below.iter().for_each(read);
+        sched.sleep(std::time::Duration::from_secs(3));
+        let up = || lie_in(&db, "store", below.iter().copied());
+        assert!(up() > 20, "{} came up\n{}", up(), db.stats());
+        db.close().unwrap();
     });
 }
 

@@ -3,7 +3,7 @@
 use crate::failure::{Outcome, Result};
 use crate::output::{print, print_json};
 use crate::store::{Reached, StoreArgs};
-use cuesta::{Question, Stats, StoreState};
+use cuesta::{ObjectStats, Question, Stats, StoreState};
 use serde_json::{Value, json};
 
 /// Print the store in numbers: tiers, levels, memory, bytes by tier and cause since the store was made.
@@ -44,6 +44,15 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+fn objects_json(of: ObjectStats) -> Value {
+    json!({
+        "objects": of.objects, "slabs": of.slabs, "slab_bytes": of.slab_bytes, "free_bytes": of.free_bytes,
+        "copies": of.copies, "tracked": of.tracked, "tracked_max": of.tracked_max,
+        "tracked_below": of.tracked_below, "clocks": of.clocks, "selections": of.selections, "weighed": of.weighed,
+        "probes": of.probes, "damaged": of.damaged,
+    })
+}
+
 /// Statistics for a program.
 pub(crate) fn to_json(stats: &Stats) -> Value {
     let state = match &stats.state {
@@ -78,7 +87,9 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "read_bytes": stats.memory.read_bytes,
             "write_bytes": stats.memory.write_bytes,
             "keyspace_bytes": stats.memory.keyspace_bytes,
+            "index_bytes": stats.memory.index_bytes,
         },
+        "objects": stats.objects.map(objects_json),
         "ratios": {
             "write_amplification": ratios.write_amplification,
             "space_amplification": ratios.space_amplification,

@@ -42,6 +42,11 @@ const LAST_SHARE: u64 = 32;
 const BOOKS_SHARE: u64 = 24;
 /// A value becomes an object if it weighs at most so many quarters of its block.
 const OBJECT_QUARTERS: usize = 3;
+/// Of the objects that reads find in the store below the memtable, one in so many is kept. What lies there is hot, and has
+/// been read from the fast tier; if the cache kept each, it would have the same objects once more, and those that are
+/// hottest among the others would be read from the capacity tier every time. So what costs little to read has to be asked
+/// for more often to be kept (an inclusive cache: Wong and Wilkes, "My cache or yours?", USENIX ATC 2002).
+const FOUND_KEPT: u64 = 16;
 /// A change of what it may have that is less than one part in so many of it waits.
 const FIT_SHARE: u64 = 64;
 const SHARDS: usize = 16;
@@ -199,6 +204,8 @@ pub(crate) struct Cache {
     flushes: AtomicU64,
     /// An object was inserted at some time.
     has_objects: AtomicBool,
+    /// Objects that were found in the store below the memtable.
+    found: AtomicU64,
     block_hits: Hits,
     object_hits: Hits,
 }
@@ -252,6 +259,7 @@ impl Cache {
             capacity: AtomicU64::new(bytes),
             flushes: AtomicU64::new(0),
             has_objects: AtomicBool::new(false),
+            found: AtomicU64::new(0),
             block_hits: Hits::default(),
             object_hits: Hits::default(),
         }
@@ -370,8 +378,11 @@ impl Cache {
         }
     }
 
-    /// Keeps an object that lies in no block, for the memory that it takes.
+    /// Keeps an object that the store below the memtable has, now and then: see [`FOUND_KEPT`].
     pub(crate) fn keep_found(&self, entry: &Entry<'_>, noted: Flushes) {
+        if !self.found.fetch_add(1, Ordering::Relaxed).is_multiple_of(FOUND_KEPT) {
+            return;
+        }
         if object_weight(entry.key.len() + entry.value.len()) <= FRAME_BYTES + OVERHEAD_BYTES {
             let seq = entry.trailer.seq();
             self.keep_object(Object::new(entry.key, seq, entry.value, (0, 0)), noted);

@@ -461,15 +461,17 @@ impl Engine {
     }
 
     /// Room for a whole job, so that it can end once it has begun: for data on the slowest tier that has it, for indexes
-    /// and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make way for them.
+    /// and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make way for them;
+    /// beside a store of objects, at once: what lies in slabs does not make way for an index.
     fn lease_job(&self, need: Need) -> Result<(Lease<'_>, Lease<'_>)> {
         let tiers = &self.tiers.all;
         let beside_slabs = self.objects.as_ref().is_none_or(|store| store.has_room_beside(self, need.meta));
-        let elsewhere = if self.background.is_refused() || !beside_slabs { &tiers[1..] } else { &[] };
+        let has_store = self.objects.is_some();
+        let elsewhere = if self.background.is_refused() || has_store { &tiers[1..] } else { &[] };
         let mut full = None;
         for meta_tier in tiers[..usize::from(beside_slabs)].iter().chain(elsewhere.iter().rev()) {
             // The first tier is the store's, where there is one.
-            let first = usize::from(self.objects.is_some());
+            let first = usize::from(has_store);
             for tier in tiers[first..].iter().rev() {
                 match tier.lease(need.data).and_then(|data| Ok((data, meta_tier.lease(need.meta)?))) {
                     Ok(leases) => {

@@ -191,8 +191,8 @@ impl Engine {
         match found.trailer.kind() {
             Some(Kind::Put) => {
                 let Found { trailer, value, block, was_cached } = found;
-                let before = self.touch(current, key, Seen::Below);
-                if fresh.is_some() && before.is_some() {
+                self.touch(current, key, Seen::Below);
+                if fresh.is_some() {
                     self.offer(current, &Entry { key, trailer, value: &value }, handle);
                 }
                 cache.keep_read(&PointRead {

@@ -76,6 +76,8 @@ pub struct ObjectStats {
     pub tracked_max: u64,
     /// Tracked keys whose newest version lies in a table, as far as was seen.
     pub tracked_below: u64,
+    /// Tracked keys by clock value, the coldest first.
+    pub clocks: [u64; 4],
     /// Choices of what goes down since the store was opened, key ranges weighed for them, and objects that the tracker was
     /// asked for.
     pub selections: u64,
@@ -267,6 +269,7 @@ impl Engine {
                 tracked,
                 tracked_max: current.tracker.as_ref().map_or(0, |tracker| tracker.capacity()),
                 tracked_below,
+                clocks: current.tracker.as_ref().map_or([0; 4], |tracker| tracker.counts()),
                 weighed,
                 selections,
                 probes,

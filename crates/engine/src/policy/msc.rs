@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn store(text: &str) -> StoreView {
-        let pinning = Pinning::of([1; 4], 2, 1);
+        let pinning = Pinning::of([1; 4], 2, 0, 1);
         StoreView { due: true, pinning, release_min: 100, ranges: ranges(text), ..StoreView::default() }
     }
 

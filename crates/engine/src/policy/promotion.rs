@@ -47,6 +47,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Promotion {
     phase: Phase,
+    reads_prevail: bool,
     last: ReadView,
     next_look: u64,
 }
@@ -57,14 +58,19 @@ impl Promotion {
         self.next_look
     }
 
+    /// Whether at the last look at least 95 of 100 operations were reads.
+    pub(crate) fn reads_prevail(&self) -> bool {
+        self.reads_prevail
+    }
+
     /// Whether objects should rise from now on.
     pub(crate) fn next(&mut self, now: &ReadView) -> bool {
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let (gets, writes) = (since(now.gets, self.last.gets), since(now.writes, self.last.writes));
         let below = since(now.below, self.last.below);
         let (tracked, tracked_below) = now.tracked;
-        let reads_rule = gets * 100 >= (gets + writes) * READS_PERCENT;
-        let is_called_for = gets > 0 && reads_rule && tracked_below * 100 > tracked * BELOW_PERCENT;
+        self.reads_prevail = gets > 0 && gets * 100 >= (gets + writes) * READS_PERCENT;
+        let is_called_for = self.reads_prevail && tracked_below * 100 > tracked * BELOW_PERCENT;
         self.phase = match self.phase {
             Phase::Watching | Phase::Pausing if is_called_for => Phase::Promoting { gets, below },
             Phase::Watching | Phase::Pausing => Phase::Watching,

@@ -106,7 +106,11 @@ impl Engine {
             let hash = key::hash(&key);
             let clock = tracker.as_ref().and_then(|tracker| tracker.clock(hash));
             let newest = same[0].holds;
-            let stays = newest != Holds::Tombstone && pinning.pins(clock, hash);
+            let stays = match newest {
+                Holds::Value => pinning.pins(clock, hash),
+                Holds::Copy => pinning.keeps_copy(clock, hash),
+                Holds::Tombstone => false,
+            };
             match (stays, newest) {
                 (true, Holds::Copy) => {}
                 // Of several versions the older ones may be what tables have.

@@ -20,7 +20,7 @@ use crate::memory::{Charge, Holder, Memory};
 use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
 use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
-use crate::tracker::Seen;
+use crate::tracker::{Pinning, Seen};
 use crate::version::{Edit, TableHandle};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,8 +29,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Offers come in once they have one part in so many of a memtable's bytes; so many times that is their bound.
-const BATCH_SHARE: u64 = 8;
+const BATCH_SHARE: u64 = 2;
 const BATCHES_MAX: u64 = 2;
+/// Offers for which it is not asked again who may rise.
+const PINNING_BELIEVED: u32 = 256;
 /// About what an offer takes besides key and value.
 const OFFER_BYTES: u64 = 96;
 
@@ -87,19 +89,30 @@ impl Rising {
 #[derive(Debug)]
 pub(super) struct Promotions {
     wanted: AtomicBool,
+    /// At the last look reads were nearly all that was asked for.
+    reads_prevail: AtomicBool,
     /// The policy is asked when there were so many gets.
     look_at: AtomicU64,
     policy: Mutex<Promotion>,
-    offers: Mutex<Option<Rising>>,
+    offers: Mutex<Offers>,
+}
+
+#[derive(Debug, Default)]
+struct Offers {
+    rising: Option<Rising>,
+    /// Who may rise, and for how many offers more that is believed.
+    pinning: Pinning,
+    believed: u32,
 }
 
 impl Promotions {
     pub(super) fn new(sched: &Sched) -> Self {
         Self {
             wanted: AtomicBool::new(false),
+            reads_prevail: AtomicBool::new(false),
             look_at: AtomicU64::new(0),
             policy: Mutex::new(sched, Promotion::default()),
-            offers: Mutex::new(sched, None),
+            offers: Mutex::new(sched, Offers::default()),
         }
     }
 }
@@ -128,9 +141,19 @@ impl Engine {
         let wanted = policy.next(&view);
         promotions.look_at.store(policy.next_look(), Ordering::Relaxed);
         promotions.wanted.store(wanted, Ordering::Relaxed);
+        promotions.reads_prevail.store(policy.reads_prevail(), Ordering::Relaxed);
     }
 
-    /// A read as of now found this in a table, and was not the first that asked for it.
+    /// Whether copies of keys that are tracked at all stay, as far as there is room.
+    pub(super) fn keeps_warm_copies(&self, store: &Store) -> bool {
+        match self.options.promote_reads {
+            PromoteReads::Auto => store.promotions.reads_prevail.load(Ordering::Relaxed),
+            PromoteReads::Always => true,
+            PromoteReads::Never => false,
+        }
+    }
+
+    /// A read as of now found this in a table.
     pub(in crate::engine) fn offer(&self, current: &Current, entry: &Entry<'_>, table: &TableHandle) {
         let Some(store) = &self.objects else { return };
         let is_wanted = match self.options.promote_reads {
@@ -142,17 +165,24 @@ impl Engine {
         if !is_wanted || object_bytes(entry) > longest {
             return;
         }
-        let clock = current.tracker.as_ref().and_then(|tracker| tracker.clock(key::hash(entry.key)));
-        if !self.pinning(store, current).pins(clock, key::hash(entry.key)) {
-            return;
-        }
+        let hash = key::hash(entry.key);
+        let clock = current.tracker.as_ref().and_then(|tracker| tracker.clock(hash));
         let is_enough = {
             let mut offers = store.promotions.offers.lock();
-            let offers =
-                offers.get_or_insert_with(|| Rising::within(&self.tables.cache, self.rising_bytes_max()));
-            let before = offers.bytes();
-            offers.add(entry, table.meta.number);
-            before < longest && offers.bytes() >= longest
+            match offers.believed.checked_sub(1) {
+                Some(left) => offers.believed = left,
+                None => {
+                    (offers.pinning, offers.believed) = (self.pinning(store, current), PINNING_BELIEVED);
+                }
+            }
+            if !offers.pinning.keeps_copy(clock, hash) {
+                return;
+            }
+            let within = || Rising::within(&self.tables.cache, self.rising_bytes_max());
+            let rising = offers.rising.get_or_insert_with(within);
+            let before = rising.bytes();
+            rising.add(entry, table.meta.number);
+            before < longest && rising.bytes() >= longest
         };
         if is_enough {
             self.background.wake();
@@ -163,13 +193,13 @@ impl Engine {
     pub(in crate::engine) fn has_offers(&self, any: bool) -> bool {
         let Some(store) = &self.objects else { return false };
         let least = if any { 1 } else { self.rising_bytes_max() / BATCHES_MAX };
-        store.promotions.offers.lock().as_ref().is_some_and(|offers| offers.bytes() >= least)
+        store.promotions.offers.lock().rising.as_ref().is_some_and(|rising| rising.bytes() >= least)
     }
 
     /// Brings in what was offered, as far as there is room.
     pub(in crate::engine) fn promote(&self) -> Result<()> {
         let Some(store) = &self.objects else { return Ok(()) };
-        let Some(rising) = store.promotions.offers.lock().take() else { return Ok(()) };
+        let Some(rising) = store.promotions.offers.lock().rising.take() else { return Ok(()) };
         let (free, high, _) = self.room_in(store);
         if free < high || store.state.lock().demoting {
             return Ok(());

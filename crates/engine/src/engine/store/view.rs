@@ -71,7 +71,8 @@ impl Engine {
         let budget = slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside);
         let most = budget / PINNED_OF.1 * PINNED_OF.0 / object_bytes.max(1);
         let wanted = tracker.tracked().0 * u64::from(self.options.pinned_percent) / 100;
-        Pinning::of(tracker.counts(), wanted.min(most), self.options.seed)
+        let with_copies = if self.keeps_warm_copies(store) { most } else { 0 };
+        Pinning::of(tracker.counts(), wanted.min(most), with_copies, self.options.seed)
     }
 
     /// What the policy sees of the store.
@@ -157,7 +158,11 @@ impl Engine {
             let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
             let is_tombstone = location.holds == Holds::Tombstone;
             let clock = clock.filter(|_| !is_tombstone);
-            Some(Weighed { bytes, holds: location.holds, clock, stays: pinning.pins(clock, hash) })
+            let stays = match location.holds {
+                Holds::Copy => pinning.keeps_copy(clock, hash),
+                _ => pinning.pins(clock, hash),
+            };
+            Some(Weighed { bytes, holds: location.holds, clock, stays })
         })
     }
 
