@@ -14,7 +14,7 @@
 //! among those that were weighed. Both are linear in the number of ranges.
 //!
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
-//! all. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
+//! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
 use super::{Plan, View};
 use crate::profile::Demotion;
@@ -30,8 +30,10 @@ const COLD_SHARE_MIN: u64 = 8;
 /// The store below the memtable, as policies see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreView {
-    /// It is nearly full, or somebody waits for room in it.
+    /// It is nearly full, or somebody waits for room in it, or would use some.
     pub(crate) due: bool,
+    /// Room is only for what would come up: nothing hot goes for it.
+    pub(crate) spares_hot: bool,
     /// Somebody waits for room in it.
     pub(crate) pressed: bool,
     /// Bytes of cold copies of what tables have.
@@ -167,7 +169,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let helps = |range: &&RangeView| store.pressed && nothing_runs || range.growth() < 0;
     let (range, pinning) = best(true)
         .map(|range| (range, store.pinning))
-        .or_else(|| best(false).filter(|_| nothing_runs).map(|range| (range, Pinning::NONE)))
+        .or_else(|| {
+            let whole = best(false).filter(|_| nothing_runs && !store.spares_hot);
+            whole.map(|range| (range, Pinning::NONE))
+        })
         .or_else(|| Some((fitting.filter(helps).min_by(by_growth)?, Pinning::NONE)))?;
     Some(Plan::Demote {
         tables: range.tables.clone(),
@@ -276,6 +281,14 @@ mod tests {
         check("a..c 100/100 c25 p100", "", expect!["demote whole [a..c) into L7: #1"]);
         // What is on its way down may be enough.
         check("a..c 100/100 c25 p100, c..f 90/90", "c..d", expect!["nothing"]);
+        // Nothing hot makes way for what would come up.
+        let plan_for = |ranges: &str| {
+            let store = StoreView { spares_hot: true, ..store(ranges) };
+            plan(&View { store: Some(store), ..view("tier 1000 500\ntier 20000 700") })
+                .map(|plan| plan.to_string())
+        };
+        assert_eq!(plan_for("a..c 100/0 c30 p90"), None);
+        assert_eq!(plan_for("a..c 100/0 c30 p20").as_deref(), Some("demote [a..c)"));
     }
 
     #[test]

@@ -1,32 +1,48 @@
 //! A walk over the contents of a store, in key order, both ways.
 //!
-//! Each object is a read of its own, so a walk that goes on keeps more and more of the next objects' reads under way, up
-//! to [`AHEAD_MAX`] and as far as memory allows; one that is known to be short, or turns round, reads no further than it
-//! needs.
+//! Neighbours by key lie here and there. So a walk that goes on has more and more of the next objects read ahead, up to
+//! [`AHEAD_MAX`] and as far as memory allows; one that is known to be short, or turns round, reads no further than it
+//! needs. Reads are begun in batches, each once half of what was read ahead is used up, and of a batch objects in
+//! the same or neighbouring pages are one read: memtables are placed in key order, so what came with one of them lies
+//! together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds more neighbours.
 //!
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
 //! whoever moves it holds them meanwhile.
 
 use super::contents::{Contents, Found};
 use super::index::{Index, Location, Position};
+use super::slab::{Slab, SlotBytes};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder, Memory};
 use crate::tier::Tiers;
-use cuesta_device::{Cause, Device, Ticket};
-use std::collections::VecDeque;
+use cuesta_device::{AlignedBuf, Cause, Ticket};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// Objects whose reads are under way at once, at most.
+/// Objects that are read ahead at once, at most: for users, and for merges.
 const AHEAD_MAX: usize = 32;
+const MERGE_AHEAD_MAX: usize = 512;
 
-/// A read under way.
+/// An object that is read ahead, and by which read.
 struct Pending {
     at: Position,
     location: Location,
-    read: (Ticket, Range<usize>),
+    run: u64,
+}
+
+/// A read of neighbouring pages, for so many objects more.
+struct PageRun {
+    read: Read,
+    start: u64,
+    bytes: u64,
+    users: usize,
+}
+
+enum Read {
+    UnderWay(Ticket),
+    Done(Arc<AlignedBuf>),
 }
 
 /// See the module's head.
@@ -38,14 +54,16 @@ pub(crate) struct StoreCursor {
     /// The present entry.
     at: Option<(Position, Found)>,
     forward: bool,
-    /// Reads of the entries that follow in the present direction.
+    /// The entries that follow in the present direction, as far as they are read ahead.
     ahead: VecDeque<Pending>,
-    /// How many of them there should be.
+    /// Their reads, numbered.
+    runs: BTreeMap<u64, PageRun>,
+    next_run: u64,
+    /// How many entries should be read ahead.
     window: usize,
     /// The walk ends after so many entries.
     limit: usize,
     held: Option<Charge>,
-    device: Option<(u64, Arc<dyn Device>)>,
     key: Vec<u8>,
 }
 
@@ -58,7 +76,8 @@ impl StoreCursor {
         cause: Cause,
         limit: Option<u64>,
     ) -> Self {
-        let limit = limit.map_or(AHEAD_MAX, |limit| limit.min(AHEAD_MAX as u64) as usize);
+        let most = if cause == Cause::UserRead { AHEAD_MAX } else { MERGE_AHEAD_MAX };
+        let limit = limit.map_or(most, |limit| limit.min(most as u64) as usize);
         Self {
             contents: Arc::downgrade(contents),
             tiers,
@@ -67,10 +86,11 @@ impl StoreCursor {
             at: None,
             forward: true,
             ahead: VecDeque::new(),
+            runs: BTreeMap::new(),
+            next_run: 0,
             window: 0,
             limit,
             held: None,
-            device: None,
             key: Vec::new(),
         }
     }
@@ -103,40 +123,88 @@ impl StoreCursor {
         }
     }
 
-    /// Begins reads until there are `count` under way, the first at `from` if there is none.
+    /// Begins reads until there are `count` entries ahead, the first at `from` if there is none.
     fn begin_reads(&mut self, contents: &Contents, from: Option<Position>, count: usize) -> Result<()> {
         let mut next = match self.ahead.back() {
             Some(last) => self.step(&contents.index, last.at),
             None => from,
         };
-        while self.ahead.len() < count {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while self.ahead.len() + batch.len() < count {
             let Some(at) = next else { break };
             let Some(location) = contents.index.entry_to(at, &mut self.key) else { break };
-            let slab = contents.slab(location.slab)?.clone();
-            if !self.ahead.is_empty() && !self.memory.has_room_to_read_ahead(slab.meta.slot_bytes) {
+            bytes += contents.slab(location.slab)?.meta.slot_bytes;
+            let is_first = self.ahead.is_empty() && batch.is_empty();
+            if !is_first && !self.memory.has_room_to_read_ahead(bytes) {
                 break;
             }
-            let device = match &self.device {
-                Some((number, device)) if *number == location.slab => device.clone(),
-                _ if self.cause == Cause::UserRead => slab.device().clone(),
-                _ => self.device.insert((location.slab, slab.metered(&self.tiers, self.cause))).1.clone(),
-            };
-            let read = slab.begin_read(device.as_ref(), location.slot);
-            self.ahead.push_back(Pending { at, location, read });
+            batch.push((at, location));
             next = self.step(&contents.index, at);
         }
+        self.submit(contents, &batch)
+    }
+
+    /// Begins to read a batch of entries, neighbours by place together.
+    fn submit(&mut self, contents: &Contents, batch: &[(Position, Location)]) -> Result<()> {
+        let mut by_place: Vec<usize> = (0..batch.len()).collect();
+        by_place.sort_unstable_by_key(|i| batch[*i].1);
+        let mut run_of = vec![0; batch.len()];
+        for in_slab in by_place.chunk_by(|a, b| batch[*a].1.slab == batch[*b].1.slab) {
+            let slab = contents.slab(batch[in_slab[0]].1.slab)?;
+            let device = match self.cause {
+                Cause::UserRead => slab.device().clone(),
+                cause => slab.metered(&self.tiers, cause),
+            };
+            let mut rest = in_slab;
+            while !rest.is_empty() {
+                let (users, pages) = slab.run(rest.iter().map(|i| batch[*i].1.slot));
+                let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &pages));
+                let bytes = pages.end - pages.start;
+                self.runs.insert(self.next_run, PageRun { read, start: pages.start, bytes, users });
+                rest[..users].iter().for_each(|i| run_of[*i] = self.next_run);
+                self.next_run += 1;
+                rest = &rest[users..];
+            }
+        }
+        let pending = |((at, location), run): (&(Position, Location), u64)| Pending {
+            at: *at,
+            location: *location,
+            run,
+        };
+        self.ahead.extend(batch.iter().zip(run_of).map(pending));
         Ok(())
     }
 
-    /// Onto the entry of the first read under way; past the end if there is none.
+    /// The slot of an entry that was read ahead.
+    fn end_read(&mut self, slab: &Slab, pending: &Pending) -> Result<SlotBytes> {
+        let gone = || Error::internal("an entry that was read ahead, and its read is gone");
+        let mut run = self.runs.remove(&pending.run).ok_or_else(gone)?;
+        let pages = match run.read {
+            Read::UnderWay(ticket) => Arc::new(slab.end_read(ticket)?),
+            Read::Done(pages) => pages,
+        };
+        let (read, start) = (Read::Done(pages.clone()), run.start);
+        run.users -= 1;
+        if run.users > 0 {
+            self.runs.insert(pending.run, PageRun { read, ..run });
+        }
+        Ok(SlotBytes::new(slab, pending.location.slot, pages, start))
+    }
+
+    fn forget_reads(&mut self) {
+        self.ahead.clear();
+        self.runs.clear();
+    }
+
+    /// Onto the first entry that was read ahead; past the end if there is none.
     fn arrive(&mut self, contents: &Contents) -> Result<()> {
         self.at = None;
-        if let Some(Pending { at, location, read }) = self.ahead.pop_front() {
-            let slab = contents.slab(location.slab)?;
-            let bytes = slab.end_read(read)?;
-            self.at = Some((at, Found::new(slab, location.slot, bytes)?));
+        if let Some(pending) = self.ahead.pop_front() {
+            let slab = contents.slab(pending.location.slab)?;
+            let bytes = self.end_read(slab, &pending)?;
+            self.at = Some((pending.at, Found::new(slab, pending.location.slot, bytes)?));
         }
-        let bytes: u64 = self.ahead.iter().map(|pending| pending.read.1.len() as u64).sum();
+        let bytes: u64 = self.runs.values().map(|run| run.bytes).sum();
         if self.held.as_ref().map_or(0, Charge::bytes) != bytes {
             self.held = (bytes > 0).then(|| self.memory.charge(Holder::Reads, bytes));
         }
@@ -145,7 +213,7 @@ impl StoreCursor {
 
     fn turn(&mut self, forward: bool) {
         if self.forward != forward {
-            self.ahead.clear();
+            self.forget_reads();
             (self.forward, self.window) = (forward, 0);
         }
     }
@@ -153,8 +221,11 @@ impl StoreCursor {
     fn go_on(&mut self, contents: &Contents, forward: bool) -> Result<()> {
         let Some((at, _)) = self.at.take() else { return Ok(()) };
         self.turn(forward);
-        self.window = (2 * self.window).clamp(1, self.limit.max(1));
-        self.begin_reads(contents, self.step(&contents.index, at), self.window)?;
+        let least = if self.cause == Cause::UserRead { 1 } else { self.limit };
+        self.window = (2 * self.window).clamp(least, self.limit.max(1));
+        if 2 * self.ahead.len() <= self.window {
+            self.begin_reads(contents, self.step(&contents.index, at), self.window)?;
+        }
         self.arrive(contents)
     }
 
@@ -183,7 +254,7 @@ impl Cursor for StoreCursor {
         let contents = self.contents()?;
         contents.check_whole()?;
         self.at = None;
-        self.ahead.clear();
+        self.forget_reads();
         (self.forward, self.window) = (target.is_forward(), 0);
         let from = Self::position(&contents.index, target);
         self.begin_reads(&contents, from, 1)

@@ -24,8 +24,9 @@ pub(super) const SLOTS_MAX: u32 = 1 << 24;
 /// The tier that slabs are on.
 pub(crate) const SLAB_TIER: u32 = 0;
 
-/// A scan of a slab reads so many bytes at once, and so many times ahead.
-const SCAN_BYTES: u64 = 256 << 10;
+/// Slots whose pages follow each other are read together, up to so many bytes, unless one slot is longer.
+const RUN_BYTES_MAX: u64 = 256 << 10;
+/// A scan of a slab reads so many times ahead.
 const SCAN_DEPTH: usize = 4;
 
 /// What is known of a slab without opening it.
@@ -94,14 +95,20 @@ pub(crate) struct Slab {
     held: HeldFile,
 }
 
-/// The pages that a slot lies in.
+/// Pages that were read, and a slot in them.
 #[derive(Debug)]
 pub(crate) struct SlotBytes {
-    pages: AlignedBuf,
+    pages: Arc<AlignedBuf>,
     range: Range<usize>,
 }
 
 impl SlotBytes {
+    /// `slot` of `slab`, in the pages from `start` on.
+    pub(crate) fn new(slab: &Slab, slot: u32, pages: Arc<AlignedBuf>, start: u64) -> Self {
+        let from = (slab.meta.offset(slot) - start) as usize;
+        Self { pages, range: from..from + slab.meta.slot_bytes as usize }
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.pages[self.range.clone()]
     }
@@ -213,28 +220,45 @@ impl Slab {
         Error::io(format!("{what} {}", self.meta.file()), source)
     }
 
-    /// Begins to read a slot through `device`, which is one of this slab's.
-    pub(crate) fn begin_read(&self, device: &dyn Device, slot: u32) -> (Ticket, Range<usize>) {
-        let (from, to) = (self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes);
-        let pages = pages_of(from, to);
+    /// The pages of a slot.
+    fn pages(&self, slot: u32) -> Range<u64> {
+        pages_of(self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes)
+    }
+
+    /// How many of these slots, which ascend, are read together, and the pages to read for them.
+    pub(crate) fn run(&self, slots: impl IntoIterator<Item = u32>) -> (usize, Range<u64>) {
+        let (mut count, mut pages) = (0, 0..0);
+        for slot in slots {
+            let next = self.pages(slot);
+            if count == 0 {
+                pages = next;
+            } else if next.start <= pages.end && next.end - pages.start <= RUN_BYTES_MAX {
+                pages.end = next.end.max(pages.end);
+            } else {
+                break;
+            }
+            count += 1;
+        }
+        (count, pages)
+    }
+
+    /// Begins to read pages through `device`, which is one of this slab's.
+    pub(crate) fn begin_read(device: &dyn Device, pages: &Range<u64>) -> Ticket {
         let buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-        let range = (from - pages.start) as usize..(to - pages.start) as usize;
-        (device.submit(ReadRequest { buffer, offset: pages.start }), range)
+        device.submit(ReadRequest { buffer, offset: pages.start })
     }
 
     /// Waits for what [`Slab::begin_read`] began.
-    pub(crate) fn end_read(&self, (ticket, range): (Ticket, Range<usize>)) -> Result<SlotBytes> {
-        let pages = ticket.wait().map_err(|source| self.failed("read", source))?;
-        Ok(SlotBytes { pages, range })
+    pub(crate) fn end_read(&self, ticket: Ticket) -> Result<AlignedBuf> {
+        ticket.wait().map_err(|source| self.failed("read", source))
     }
 
     /// Reads a slot for a user.
     pub(crate) fn read(&self, slot: u32) -> Result<SlotBytes> {
-        let (from, to) = (self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes);
-        let pages = pages_of(from, to);
+        let pages = self.pages(slot);
         let mut buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
         self.device.read_at(&mut buffer, pages.start).map_err(|source| self.failed("read", source))?;
-        Ok(SlotBytes { pages: buffer, range: (from - pages.start) as usize..(to - pages.start) as usize })
+        Ok(SlotBytes::new(self, slot, Arc::new(buffer), pages.start))
     }
 
     /// Reads `slots`, which ascend, and hands over each one's bytes.
@@ -249,33 +273,17 @@ impl Slab {
         found: &mut dyn FnMut(u32, &[u8]),
     ) -> Result<()> {
         let device = self.metered(tiers, cause);
-        let extent =
-            |slot: u32| pages_of(self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes);
         let mut under_way: VecDeque<(Ticket, u64, &[u32])> = VecDeque::new();
         let mut rest = slots;
         loop {
-            while let Some(first) = rest.first().filter(|_| under_way.len() < SCAN_DEPTH) {
-                let mut pages = extent(*first);
-                let joins = |slot: &&u32| {
-                    let next = extent(**slot);
-                    let joined = next.start <= pages.end && next.end - pages.start <= SCAN_BYTES;
-                    if joined {
-                        pages.end = next.end.max(pages.end);
-                    }
-                    joined
-                };
-                let count = rest[1..].iter().take_while(joins).count() + 1;
+            while !rest.is_empty() && under_way.len() < SCAN_DEPTH {
+                let (count, pages) = self.run(rest.iter().copied());
                 let (run, after) = rest.split_at(count);
                 rest = after;
-                let buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-                under_way.push_back((
-                    device.submit(ReadRequest { buffer, offset: pages.start }),
-                    pages.start,
-                    run,
-                ));
+                under_way.push_back((Self::begin_read(device.as_ref(), &pages), pages.start, run));
             }
             let Some((ticket, from, run)) = under_way.pop_front() else { return Ok(()) };
-            let bytes = ticket.wait().map_err(|source| self.failed("read", source))?;
+            let bytes = self.end_read(ticket)?;
             for slot in run {
                 let at = (self.meta.offset(*slot) - from) as usize;
                 found(*slot, &bytes[at..at + self.meta.slot_bytes as usize]);

@@ -224,7 +224,7 @@ impl Engine {
         store.replaced_by(entries + newer.entries(), (tables_entries + entries).saturating_sub(left));
         let rising = rising.into_inner();
         let mut filling = Filling::default();
-        let placed = match self.raise(store, &rising, &mut filling) {
+        let placed = match self.raise(store, &rising, u64::MAX, &mut filling) {
             // What goes down does not wait for what could come up.
             Err(error) if *error.kind() == ErrorKind::Full => {
                 self.give_back(store, &mut filling);

@@ -73,6 +73,8 @@ struct State {
     /// A flush waits for slots.
     starved: bool,
     demoting: bool,
+    /// Objects would come up, and there is no room for them.
+    promotes_into_none: bool,
     /// Of late, objects that went down, and entries of tables that they or others of the store had replaced.
     demoted: u64,
     replaced: u64,
@@ -98,6 +100,7 @@ impl Store {
             moving: Vec::new(),
             starved: false,
             demoting: false,
+            promotes_into_none: false,
             demoted: 0,
             replaced: 0,
             asked: 0,
@@ -155,6 +158,18 @@ pub(super) fn tracker_for(
     match present {
         None => Some(Arc::new(Tracker::new(roomy, options.seed))),
         Some(tracker) => (!fits(tracker)).then(|| Arc::new(tracker.resized(roomy))),
+    }
+}
+
+/// Lets the tracker expect that who has a slot will be asked for.
+pub(super) fn expect_keys(tracker: &Tracker, contents: &Contents) {
+    let (index, mut key) = (&contents.index, Vec::new());
+    let mut at = index.first();
+    while let Some(location) = index.entry_to(at, &mut key) {
+        if location.holds == Holds::Value {
+            tracker.expect(key::hash(&key));
+        }
+        at = index.next(at);
     }
 }
 

@@ -3,9 +3,11 @@
 //! A copy has the number of its original, which stays where it is: so nothing below changes, a read finds the same
 //! version wherever it looks first, and a copy that cools is let go of without a write to the capacity tier. Two ways lead
 //! here: a demotion's merge meets hot objects in the tables that it rewrites anyway, and, while reads are what is asked for
-//! most and many hot keys lie below ([`crate::policy::promotion`]), a read that a table answered offers what it found. The
-//! paper's read-triggered passes (PrismDB, §5.3) look through tables for hot keys; here the read that shows a key to be hot
-//! has its object at hand, so no table is read for it. Offers gather up to a bound and come in as one write and one sync.
+//! most and many tracked keys lie below ([`crate::policy::promotion`]), a read that a table answered offers what it found. The
+//! paper's read-triggered passes (PrismDB, §5.3) look through tables for hot keys; here the read that shows a key to be
+//! wanted has its object at hand, so no table is read for it, and no second read is waited for: copies cost the capacity tier
+//! nothing. Who rises is who would stay ([`Pinning::keeps_copy`]). Offers gather up to a bound and come in as one write and one
+//! sync; each such batch makes a new index, most of which is copied, so a batch is half of a memtable.
 //!
 //! The edit that brings them in leaves out those of which the store has a version by then, and those whose table is no
 //! longer the one that they were read from: what came between may be newer.
@@ -42,7 +44,7 @@ pub(super) struct Rising {
     objects: BTreeMap<Vec<u8>, Risen>,
     limit: u64,
     held: Option<Charge>,
-    memory: Option<Arc<Memory>>,
+    memory: Arc<Memory>,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,7 @@ struct Risen {
 impl Rising {
     /// At most `limit` bytes, charged.
     pub(super) fn within(cache: &Cache, limit: u64) -> Self {
-        Self { objects: BTreeMap::new(), limit, held: None, memory: Some(cache.memory().clone()) }
+        Self { objects: BTreeMap::new(), limit, held: None, memory: cache.memory().clone() }
     }
 
     fn bytes(&self) -> u64 {
@@ -70,11 +72,9 @@ impl Rising {
             return;
         }
         let risen = Risen { trailer: entry.trailer, value: entry.value.to_vec(), table };
-        if self.objects.insert(entry.key.to_vec(), risen).is_none()
-            && let Some(memory) = &self.memory
-        {
+        if self.objects.insert(entry.key.to_vec(), risen).is_none() {
             self.held = None;
-            self.held = Some(memory.charge(Holder::Writes, bytes));
+            self.held = Some(self.memory.charge(Holder::Writes, bytes));
         }
     }
 
@@ -200,12 +200,18 @@ impl Engine {
     pub(in crate::engine) fn promote(&self) -> Result<()> {
         let Some(store) = &self.objects else { return Ok(()) };
         let Some(rising) = store.promotions.offers.lock().rising.take() else { return Ok(()) };
+        // What comes up leaves so much room that nothing has to go down for it.
         let (free, high, _) = self.room_in(store);
-        if free < high || store.state.lock().demoting {
-            return Ok(());
+        let room = free.saturating_sub(high);
+        {
+            let mut state = store.state.lock();
+            state.promotes_into_none |= room < rising.bytes();
+            if state.demoting {
+                return Ok(());
+            }
         }
         let mut filling = Filling::default();
-        let raised = self.raise(store, &rising, &mut filling);
+        let raised = self.raise(store, &rising, room, &mut filling);
         if raised.is_ok() && filling.placed.is_empty() {
             return Ok(());
         }
@@ -220,15 +226,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes objects that rise into free slots, while the tier has room in new slabs, too; who finds none stays below.
+    /// Writes objects that rise into free slots, up to `room` bytes of these, while the tier has room in new slabs, too; who
+    /// finds none stays below.
     pub(super) fn raise<'a>(
         &self,
         store: &Store,
         rising: &'a Rising,
+        mut room: u64,
         filling: &mut Filling<'a>,
     ) -> Result<()> {
         for (entry, _) in rising.entries() {
             let bytes = slot_bytes(object_bytes(&entry));
+            let Some(left) = room.checked_sub(bytes) else { continue };
+            room = left;
             let mut found = store.state.lock().space.take_settled(bytes, Holds::Copy);
             if found.is_none() && self.add_slab(store, bytes)? {
                 found = store.state.lock().space.take_settled(bytes, Holds::Copy);

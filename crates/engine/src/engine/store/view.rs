@@ -79,14 +79,21 @@ impl Engine {
     pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
-        let (due, pressed, seed) = {
+        let mut view = {
             let mut state = store.state.lock();
             state.demoting = free < if state.demoting { low } else { high };
+            state.promotes_into_none &= free < low;
             state.asked += 1;
-            (state.demoting, state.starved, state.asked ^ self.options.seed)
+            StoreView {
+                due: state.demoting || state.promotes_into_none,
+                spares_hot: !(state.demoting || state.starved),
+                pressed: state.starved,
+                seed: state.asked ^ self.options.seed,
+                demotion: self.options.demotion,
+                ..StoreView::default()
+            }
         };
-        let mut view =
-            StoreView { due, pressed, seed, demotion: self.options.demotion, ..StoreView::default() };
+        let (due, pressed) = (view.due, view.pressed);
         if due || pressed || self.background.reclaims() {
             // Where room is short, what is hot goes too: what is left of slabs is what the tier needs.
             let keeps_hot = !self.background.lacks_room();
