@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
+use cuesta::{Cause, Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::Sched;
 use cuesta_sim::{Profile, options_of, world};
@@ -186,6 +186,18 @@ fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
         assert_eq!(db.get(many(up[0])).unwrap(), None);
         assert_eq!(db.get(many(up[1])).unwrap().unwrap()[..], value(up[1], 2));
         assert!(up[2..].iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
+    });
+}
+
+#[test]
+fn objects_that_came_together_go_down_by_few_reads() {
+    on_a_disk(|sched, disk| {
+        let db = Db::open_in(&half(PromoteReads::Never), world(sched, disk)).unwrap();
+        fill(&db);
+        let (reads, down) = (db.stats().io.get(0, Cause::Demotion).read_ops, lie_in(&db, "level 7", 0..1000));
+        // Four of them share a page or two.
+        assert!(down > 500 && reads as usize * 2 < down, "{reads} reads for {down} objects");
+        db.close().unwrap();
     });
 }
 

@@ -26,7 +26,7 @@ use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
 use super::stats::restore_counters;
-use super::store::{LoadFrom, Store, expect_keys, keys_of, load, tracker_for};
+use super::store::{LoadFrom, Store, keys_of, load, tracker_for};
 use super::turn::Turn;
 use super::write::{Lead, WriteQueue, apply_payload};
 use super::{Current, Engine, Sealed};
@@ -467,7 +467,6 @@ impl Found {
             true => tracker_for(keys_of(&contents, &self.catalog.version), &options, None),
             false => None,
         };
-        tracker.iter().for_each(|tracker| expect_keys(tracker, &contents));
         let held = contents.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);

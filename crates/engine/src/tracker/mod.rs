@@ -10,8 +10,7 @@
 //! round its set. Threads change words by compare-and-swap; who loses a
 //! race lets its access go, and the counts stay exact.
 //!
-//! Nothing here is written to media. After an open, keys that have a slot enter at 2, as far as there is room: most of them have
-//! it for having been hot, and those that nobody asks for make way first. [`mapper`] says which of the tracked stay.
+//! Nothing here is written to media: after an open all keys are cold. [`mapper`] says which of the tracked stay.
 
 pub(crate) mod mapper;
 
@@ -28,7 +27,6 @@ const NAME: u64 = !(CLOCK | BELOW);
 /// Clock values.
 pub(crate) const CLOCKS: usize = 4;
 const HOTTEST: u64 = CLOCK;
-const EXPECTED: u64 = 2;
 
 /// Where the newest version of a key was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,14 +157,6 @@ impl Tracker {
         None
     }
 
-    /// A key had a slot when the store was opened, and is known for that while there is room.
-    pub(crate) fn expect(&self, hash: u64) {
-        let (set, name) = self.find(hash);
-        let is_known = set.words.iter().any(|word| word.load(Ordering::Relaxed) & NAME == name);
-        let empty = set.words.iter().find(|word| !is_known && word.load(Ordering::Relaxed) == 0);
-        empty.into_iter().for_each(|word| self.replace(word, 0, name | EXPECTED));
-    }
-
     /// A key has moved, and nobody asked for it.
     pub(crate) fn moved(&self, hash: u64, seen: Seen) {
         let (set, name) = self.find(hash);
@@ -237,22 +227,6 @@ mod tests {
         tracker.moved(key(1), Seen::Below);
         tracker.moved(key(2), Seen::Below);
         assert_eq!((tracker.tracked(), tracker.clock(key(1))), ((1, 1), Some(3)));
-    }
-
-    #[test]
-    fn who_is_expected_is_known_while_there_is_room_and_goes_if_nobody_asks() {
-        let tracker = Tracker::new(1500, 7);
-        assert_eq!((tracker.touch(key(1), Seen::Below), tracker.touch(key(1), Seen::Below)), (None, Some(0)));
-        (0..1000).for_each(|i| tracker.expect(key(i)));
-        let known = |keys: std::ops::Range<u64>| keys.filter(|i| tracker.clock(key(*i)).is_some()).count();
-        assert!(known(0..1000) > 970 && tracker.clock(key(0)) == Some(2), "{}", known(0..1000));
-        assert_eq!(tracker.clock(key(1)), Some(3));
-        for i in 0..6000 {
-            tracker.touch(key(10_000 + i), Seen::Below);
-            tracker.touch(key(i % 100), Seen::InStore);
-        }
-        assert!(known(0..100) > 95 && known(100..1000) < 50, "{} {}", known(0..100), known(100..1000));
-        assert_eq!((tracker.counts(), tracker.tracked()), counted(&tracker));
     }
 
     #[test]

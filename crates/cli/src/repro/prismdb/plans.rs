@@ -31,7 +31,6 @@ pub(super) const LEVELED: &str = "leveled";
 pub(super) const ROCKSDB: &str = "rocksdb";
 pub(super) const PRECISE: &str = "prismdb, precise";
 pub(super) const RANDOM: &str = "prismdb, random";
-pub(super) const THETAS: [&str; 5] = ["0.6", "0.8", "0.99", "1.2", "uniform"];
 
 pub(super) const YCSB: Run = run("prismdb-ycsb", ycsb);
 pub(super) const UNSCALED: Run =
@@ -45,7 +44,7 @@ pub(super) const DEMOTION: Run = run("prismdb-demotion", |setting| Plan {
     stages: vec![stage(setting, Workload::A, ROUNDS)],
     ..base(setting)
 });
-/// One for each of [`THETAS`].
+/// Zipf's law by ever larger skews, and none.
 pub(super) const SKEWS: [Run; 5] = [
     run("prismdb-zipf0.6", |setting| skewed(setting, 0.6)),
     run("prismdb-zipf0.8", |setting| skewed(setting, 0.8)),

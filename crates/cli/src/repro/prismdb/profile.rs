@@ -1,6 +1,6 @@
 //! What the paper says of PrismDB, asked of profile `prismdb`.
 
-use super::plans::{LEVELED, PRECISE, PRISMDB, RANDOM, ROCKSDB, THETAS};
+use super::plans::{LEVELED, PRECISE, PRISMDB, RANDOM, ROCKSDB};
 use crate::measure::run::{Record, Turn};
 use crate::measure::summary::{Numbers, turns};
 use crate::repro::{Statement, Target};
@@ -171,7 +171,6 @@ pub(super) fn figure_7(records: &[&Record]) -> Vec<Statement> {
 
 pub(super) fn figure_8(records: &[&Record]) -> Vec<Statement> {
     let ids = ["fig8.skew.0.6", "fig8.skew.0.8", "fig8.skew.0.99", "fig8.skew.1.2", "fig8.skew.uniform"];
-    const { assert!(THETAS.len() == 5) };
     let claim = "A with this skew: operations a second over a tiered RocksDB's";
     let judge = |(id, record): (&'static str, &&Record)| {
         statement(id, claim, 1.0, Target::AtLeast(1.0), over(record, Workload::A, OURS, rate))

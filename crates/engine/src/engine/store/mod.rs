@@ -161,18 +161,6 @@ pub(super) fn tracker_for(
     }
 }
 
-/// Lets the tracker expect that who has a slot will be asked for.
-pub(super) fn expect_keys(tracker: &Tracker, contents: &Contents) {
-    let (index, mut key) = (&contents.index, Vec::new());
-    let mut at = index.first();
-    while let Some(location) = index.entry_to(at, &mut key) {
-        if location.holds == Holds::Value {
-            tracker.expect(key::hash(&key));
-        }
-        at = index.next(at);
-    }
-}
-
 /// Keys of the store and of tables, each as often as it has versions in containers.
 pub(super) fn keys_of(contents: &Contents, version: &Version) -> u64 {
     contents.index.entries() + version.tables().map(|table| table.meta.entries).sum::<u64>()
