@@ -10,7 +10,7 @@
 //! | `root`: manifest and superblock | whoever has its turn | – |
 //! | `catalog` | whoever has the root's turn, after the manifest has the edit | short lock |
 //!
-//! Lock order: `background` → the store's state → `catalog` → `snapshots`; `background` → the store's offers; `queue`,
+//! Lock order: `background` → the store's state → `catalog` → `snapshots`; `background` → the store's offers → its state; `queue`,
 //! `creations`, the pacer's and the promotion policy's are taken alone. Who needs both the root's turn and the lead takes the
 //! root first; the store's turn comes before both, and its pen is held while slots are written and nothing else is owned. No
 //! lock is held across I/O.
