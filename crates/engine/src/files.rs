@@ -2,6 +2,7 @@
 //! is wrong; [`inspect`] prints any one file in words.
 
 use crate::engine::open::{self, World};
+use crate::engine::store::read_image;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{BadHeader, FORMAT_VERSION, HEADER_BYTES, decode_header};
 use crate::format::record::{RecordHeader, RecordKind};
@@ -120,6 +121,15 @@ pub fn verify_in(
         checked.or_else(|error| report.note(error))?;
     }
     verify_slabs(&found, &mut report, &mut told, progress)?;
+    let listed = |image: u64| {
+        let name = FileId::new(FileKind::Image, image).to_string();
+        found.listed.iter().flatten().any(|file| file.name == name)
+    };
+    // An open that did not get to its first edit has removed it.
+    if let Some(image) = found.catalog.image.filter(|image| listed(*image)) {
+        let read = read_image(&found.tiers, found.tables.store, image, &found.catalog.slabs, Cause::Verify);
+        read.map(drop).or_else(|error| report.note(error))?;
+    }
     // After a crash there may be files that the next open removes; after a clean close there are none.
     let superblock = found.superblocks[0];
     if superblock.log_end != Position::default() {
@@ -328,7 +338,7 @@ fn inspect_device(
     };
     say(out, format_args!("{file} of store {store}, format {FORMAT_VERSION}, {len} bytes\n"))?;
     match file.kind {
-        FileKind::Log | FileKind::Manifest => {
+        FileKind::Log | FileKind::Manifest | FileKind::Image => {
             describe_records(RecordReader::open(store, file, device)?, file, out)
         }
         FileKind::Meta => describe_meta(Place { store, file, offset: 0 }, device, out),
@@ -383,6 +393,11 @@ fn describe_records(mut reader: RecordReader, file: FileId, out: &mut dyn Write)
                 }
             }
             Some(RecordKind::Seal) => say(out, format_args!("{at}: seal, the log goes on in {payload:?}\n"))?,
+            Some(RecordKind::Heat) => say(out, format_args!("{at}: {} tracked keys\n", bytes / 8))?,
+            Some(RecordKind::Index) => {
+                let n = header.entries;
+                say(out, format_args!("{at}: {n} entries of the index, {bytes} bytes\n"))?;
+            }
             Some(RecordKind::Edit) => {
                 let edit = Edit::decode(payload, &file.to_string(), at)?;
                 say(out, format_args!("{at}: edit, {bytes} bytes: {edit}\n"))?;

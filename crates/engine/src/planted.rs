@@ -66,11 +66,12 @@ pub enum Bug {
     SlotNeighboursOverwritten,
     DemotionUnannounced,
     PromotionSyncDropped,
+    OldImageBelieved,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 58] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -128,6 +129,7 @@ impl Bug {
         Self::SlotNeighboursOverwritten,
         Self::DemotionUnannounced,
         Self::PromotionSyncDropped,
+        Self::OldImageBelieved,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.

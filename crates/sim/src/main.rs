@@ -149,7 +149,10 @@ fn main() -> ExitCode {
                     "all" => Profile::ALL.to_vec(),
                     name => vec![name.parse().map_err(|error: cuesta::Error| error.to_string())?],
                 };
-                rows::prepare();
+                rows::guarded(|| {
+                    rows::prepare();
+                    Ok(())
+                })?;
                 wake(bug);
                 Ok(table(&cli, &rows, &profiles))
             })

@@ -80,9 +80,15 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
         assert_eq!(db.get(key(1)).unwrap().unwrap().len(), 100);
         assert_eq!(db.get(b"absent").unwrap(), None);
         drop(db);
-        // And of the second's key: whose it was nobody knows, so what nobody has may have been in it.
+        // And of the second's key: after a clean close the image knows whose it was.
         let slot = 4096 + 144;
         disk.flip_bit(0, &slab, slot + 24 + 5, 0);
+        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        assert!(db.get(key(1)).unwrap_err().is_corrupt());
+        assert_eq!(db.get(b"absent").unwrap(), None);
+        drop(db);
+        // Without it nobody does, so what nobody has may have been in it.
+        disk.remove_file(1, &image_of(disk).unwrap());
         let db = Db::open_in(&small(), world(sched, disk)).unwrap();
         assert_eq!(db.stats().objects.unwrap().damaged, 1);
         assert!(db.get(key(1)).unwrap_err().is_corrupt() && db.get(b"absent").unwrap_err().is_corrupt());
@@ -255,5 +261,61 @@ fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
         assert_eq!(below[..3].iter().map(first).collect::<Vec<_>>(), written);
         assert!(lie_in(&db, "store", below.iter().copied()) > 3, "{}", db.stats());
         db.close().unwrap();
+    });
+}
+
+fn image_of(disk: &SimDisk) -> Option<String> {
+    disk.files(1).into_iter().map(|file| file.name).find(|name| name.starts_with("image-"))
+}
+
+#[test]
+fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        fill(&db);
+        let known = |db: &Db| {
+            let objects = db.stats().objects.unwrap();
+            (objects.objects, objects.copies, objects.tracked, objects.clocks)
+        };
+        let before = known(&db);
+        assert!(before.0 > 150 && before.2 > 300 && before.3[3] > 50, "{before:?}");
+        let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
+        db.close().unwrap();
+        assert!(image_of(disk).is_some());
+        disk.reset_counts();
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        assert_eq!((known(&db), image_of(disk)), (before, None));
+        let reads = disk.counts()[0].reads();
+        assert!(reads < 100, "{reads} reads for {} objects", before.0);
+        assert!(check(&db));
+        // Without one, all slots are read, and nothing is known to be hot.
+        db.close().unwrap();
+        disk.remove_file(1, &image_of(disk).unwrap());
+        let (objects, copies, ..) = before;
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        assert_eq!(known(&db), (objects, 0, 0, [0; 4]), "{copies} copies before");
+        assert!(check(&db));
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_damaged_image_costs_time_and_heat() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        fill(&db);
+        db.close().unwrap();
+        for byte in [0, 64, 4000] {
+            let image = image_of(disk).unwrap();
+            disk.flip_bit(1, &image, byte, 3);
+            let report = cuesta::verify_in(&options, world(sched, disk), &mut |_| {}).unwrap();
+            assert!(report.problems.iter().any(|problem| problem.file.contains(&image)), "{report:?}");
+            let db = Db::open_in(&options, world(sched, disk)).unwrap();
+            assert_eq!(db.stats().objects.unwrap().tracked, 0);
+            assert!((0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1)));
+            db.close().unwrap();
+        }
     });
 }

@@ -6,7 +6,7 @@
 //! 1. lock every tier's directory;
 //! 2. read every superblock: same store, right order, right number, epochs that belong together;
 //! 3. read the manifest; check that every file it names is there, and whole in length;
-//! 4. replay the log;
+//! 4. replay the log; find out what the store below the memtable holds, from the image of a clean close, or from its slots;
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
 //! 6. make all names durable. After a clean close, go on in the manifest and log that are there. After anything else
 //!    begin both anew: what was replayed is copied into a new log if it is little (so that a store that is killed over
@@ -14,7 +14,7 @@
 //!    the new manifest names these and the new log. That
 //!    makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since what is read
 //!    of it now may be the kernel's and never reach the medium, whatever a further sync says;
-//! 7. remove files that the manifest does not name.
+//! 7. remove files that the manifest does not name, and the image, which serves once.
 //!
 //! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
 //! superblocks first (as `Creating`), then the manifest and the log, and the first tier's superblock last.
@@ -26,7 +26,7 @@ use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
 use super::stats::restore_counters;
-use super::store::{LoadFrom, Store, keys_of, load, tracker_for};
+use super::store::{LoadFrom, Store, image_tier, keys_of, load, tracker_of};
 use super::turn::Turn;
 use super::write::{Lead, WriteQueue, apply_payload};
 use super::{Current, Engine, Sealed};
@@ -122,8 +122,8 @@ impl Engine {
         self.background.stop();
     }
 
-    /// Closes the store: what was acknowledged is made durable, log and manifest are trimmed, and the superblock says
-    /// where they end. The second call does nothing.
+    /// Closes the store: what was acknowledged is made durable, an image of what memory has of the store below the memtable is
+    /// left for the next open, log and manifest are trimmed, and the superblock says where they end. The second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
@@ -164,11 +164,18 @@ impl Engine {
             lead.log.trim()?;
             Ok(lead.log.durable())
         })?;
+        let image = self.write_image()?;
+        let (next_file, asked) = {
+            let catalog = self.catalog.lock();
+            (catalog.next_file, catalog.newly_asked())
+        };
         let mut root = self.root.take();
         root.manifest.append(&Edit {
+            image,
+            next_file: Some(next_file),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
-            asked: self.catalog.lock().newly_asked(),
+            asked,
             last_seq: Some(self.visible()),
             ..Edit::default()
         })?;
@@ -444,6 +451,13 @@ impl Found {
             tier.count(listed.iter().map(|file| file.bytes).sum());
         }
         let mut recovered = self.replay(&options)?;
+        let store = self.superblocks[0].store;
+        let has_store = self.catalog.profile.has_store();
+        let from = LoadFrom { tiers: &self.tiers, garbage: &self.tables.garbage, store };
+        let (contents, heat) = match has_store {
+            true => load(&from, &self.catalog.slabs, self.catalog.image)?,
+            false => <_>::default(),
+        };
         // Names that were found here may be a killed process's, seen by us and not yet durable.
         self.tiers.all.iter().try_for_each(Tier::sync_names)?;
         let was_closed =
@@ -459,14 +473,12 @@ impl Found {
             true => self.resume_log(recovered.log.end)?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
         };
+        if !planted::has(Bug::OldImageBelieved) {
+            self.catalog.image = None;
+        }
         self.remove_orphans(log.end().file, manifest.number())?;
-        let has_store = self.catalog.profile.has_store();
-        let from = LoadFrom { tiers: &self.tiers, garbage: &self.tables.garbage, store: superblock.store };
-        let contents = if has_store { load(&from, &self.catalog.slabs)? } else { Contents::default() };
-        let tracker = match has_store {
-            true => tracker_for(keys_of(&contents, &self.catalog.version), &options, None),
-            false => None,
-        };
+        let tracker =
+            has_store.then(|| tracker_of(keys_of(&contents, &self.catalog.version), &options, heat));
         let held = contents.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);
@@ -745,6 +757,9 @@ impl Found {
             FileKind::Log => tier != 0 || !logs.contains(&id.number),
             FileKind::Data | FileKind::Meta => !tables.contains(&(tier, id)),
             FileKind::Slab => tier != SLAB_TIER as usize || !self.catalog.slabs.contains_key(&id.number),
+            FileKind::Image => {
+                tier != image_tier(&self.tiers).ordinal || self.catalog.image != Some(id.number)
+            }
         };
         let mut found = Vec::new();
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {

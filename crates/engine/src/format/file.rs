@@ -8,7 +8,7 @@ use super::coding::{Decode, Malformed, NUMBER_MAX, Reader};
 use crate::error::{Error, ErrorKind, Result};
 use std::fmt;
 
-/// Bytes of the header at the front of every log, manifest, table and slab file.
+/// Bytes of the header at the front of every log, manifest, table, slab and image file.
 pub(crate) const HEADER_BYTES: usize = 64;
 /// The format this version writes, and the only one it reads before 0.1.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -40,15 +40,18 @@ pub(crate) enum FileKind {
     Meta = 5,
     /// Slots of objects.
     Slab = 6,
+    /// What memory had of the store below the memtable at a clean close.
+    Image = 7,
 }
 
 impl FileKind {
-    const NAMED: [(Self, &'static str); 5] = [
+    const NAMED: [(Self, &'static str); 6] = [
         (Self::Manifest, "manifest"),
         (Self::Log, "log"),
         (Self::Data, "data"),
         (Self::Meta, "meta"),
         (Self::Slab, "slab"),
+        (Self::Image, "image"),
     ];
 
     fn from_stored(number: u8) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! Records, the unit of the log and of the manifest (`docs/format/record.md`).
+//! Records, the unit of the log, of the manifest and of images (`docs/format/record.md`).
 //!
 //! A record is a header of 48 bytes, a payload, and zeros to the next multiple of 8. Two checksums, both over bytes
 //! and place: one for the header alone, so that a reader can look for headers beyond damage at little cost, and one
@@ -33,11 +33,17 @@ pub(crate) enum RecordKind {
     Seal = 2,
     /// An edit of the version.
     Edit = 3,
+    /// Of an image: what the tracker knew.
+    Heat = 4,
+    /// Of an image: entries of the index.
+    Index = 5,
 }
 
 impl RecordKind {
     fn from_stored(number: u8) -> Option<Self> {
-        [Self::Batch, Self::Seal, Self::Edit].into_iter().find(|kind| *kind as u8 == number)
+        [Self::Batch, Self::Seal, Self::Edit, Self::Heat, Self::Index]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 

@@ -53,6 +53,20 @@ impl Holds {
     }
 }
 
+impl Location {
+    /// Slab, slot and what the slot holds, as two numbers.
+    pub(crate) fn put(self, out: &mut Vec<u8>) {
+        put_varint(out, self.slab);
+        put_varint(out, 4 * u64::from(self.slot) + self.holds as u64);
+    }
+
+    /// As [`Location::put`] wrote it.
+    pub(crate) fn take(reader: &mut Reader<'_>) -> Decode<Self> {
+        let (slab, slot) = (reader.varint()?, reader.varint()?);
+        Ok(Self { slab, slot: (slot / 4) as u32, holds: Holds::of_bits(slot) })
+    }
+}
+
 /// Keys and locations; see the module's head.
 #[derive(Clone, Default)]
 pub(crate) struct Index {
@@ -93,10 +107,9 @@ impl Leaf {
             let start = Reader::new(&self.bytes[self.starts + 4 * i..]).u32()?;
             let mut reader = Reader::new(&self.bytes[start as usize..self.starts]);
             let rest = reader.bytes()?;
-            let (slab, slot) = (reader.varint()?, reader.varint()?);
-            Ok((rest, Location { slab, slot: (slot / 4) as u32, holds: Holds::of_bits(slot) }))
+            Ok((rest, Location::take(&mut reader)?))
         };
-        // Written by `Leaves::cut_leaf`, and never on media.
+        // Written by `IndexBuilder::cut_leaf`, and never on media.
         read().unwrap_or_else(|malformed| unreachable!("a leaf that cannot be read: {malformed}"))
     }
 
@@ -263,7 +276,7 @@ impl Index {
 
     /// The index after `changes`, each of which says where all versions of its key lie from now on.
     pub(crate) fn changed(&self, changes: &Changes) -> Self {
-        let mut made = Leaves::default();
+        let mut made = IndexBuilder::default();
         let mut changes = changes.iter().peekable();
         let mut key = Vec::new();
         for (i, leaf) in self.leaves.iter().enumerate() {
@@ -334,13 +347,13 @@ impl Changes {
 }
 
 /// Bytes that both begin with.
-fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// An index in the making.
+/// An index in the making: entries come in key order, versions of a key newest first.
 #[derive(Default)]
-struct Leaves {
+pub(crate) struct IndexBuilder {
     made: Index,
     /// Whole keys of the leaf to come, one after the other.
     keys: Vec<u8>,
@@ -360,7 +373,7 @@ fn bytes_besides(key: &[u8], location: Location) -> usize {
     varint(key.len() as u64) + varint(location.slab) + varint(4 * u64::from(location.slot) + 3) + 4
 }
 
-impl Leaves {
+impl IndexBuilder {
     fn key(&self, i: usize) -> &[u8] {
         let from = i.checked_sub(1).map_or(0, |before| self.entries[before].0.keys);
         &self.keys[from..self.entries[i].0.keys]
@@ -385,7 +398,7 @@ impl Leaves {
         (low..self.entries.len()).find(ends_key).unwrap_or(self.entries.len())
     }
 
-    fn push(&mut self, key: &[u8], location: Location) {
+    pub(crate) fn push(&mut self, key: &[u8], location: Location) {
         // Looked at now and then: it costs a comparison.
         if self.entries.len() % 16 == 15 && self.bytes_of(self.entries.len()) >= 2 * LEAF_BYTES {
             self.cut_leaf(self.count_of(LEAF_BYTES));
@@ -422,9 +435,7 @@ impl Leaves {
         for i in 0..count {
             starts.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
             put_bytes(&mut bytes, &self.key(i)[prefix..]);
-            let Location { slab, slot, holds } = self.entries[i].1;
-            put_varint(&mut bytes, slab);
-            put_varint(&mut bytes, 4 * u64::from(slot) + holds as u64);
+            self.entries[i].1.put(&mut bytes);
         }
         let mut pages = AlignedBuf::zeroed(bytes.len() + starts.len());
         pages[..bytes.len()].copy_from_slice(&bytes);
@@ -447,7 +458,7 @@ impl Leaves {
         self.made.leaves.push(leaf.clone());
     }
 
-    fn finish(mut self) -> Index {
+    pub(crate) fn finish(mut self) -> Index {
         self.end_leaf();
         self.made
     }

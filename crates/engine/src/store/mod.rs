@@ -31,7 +31,7 @@ pub(crate) use class::slot_bytes;
 pub(crate) use contents::Contents;
 pub(crate) use cursor::StoreCursor;
 pub(crate) use fill::{Write, fill};
-pub(crate) use index::{Changes, Holds, Index, Location, Position};
+pub(crate) use index::{Changes, Holds, Index, IndexBuilder, Location, Position, shared_prefix};
 #[cfg(test)]
 pub(crate) use slab::SLOTS_FROM;
 pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta};

@@ -10,7 +10,8 @@
 //! round its set. Threads change words by compare-and-swap; who loses a
 //! race lets its access go, and the counts stay exact.
 //!
-//! Nothing here is written to media: after an open all keys are cold. [`mapper`] says which of the tracked stay.
+//! A clean close writes the words down, and the next open reads them (`docs/format/image.md`); after any other end all keys
+//! are cold. [`mapper`] says which of the tracked stay.
 
 pub(crate) mod mapper;
 
@@ -114,16 +115,31 @@ impl Tracker {
         &self.sets[((u128::from(name) * self.sets.len() as u128) >> 64) as usize]
     }
 
-    /// The same with room for about so many keys; who finds none is forgotten.
-    pub(crate) fn resized(&self, keys: u64) -> Self {
-        let resized = Self::new(keys, self.seed);
-        for word in self.sets.iter().flat_map(|set| &set.words) {
-            let word = word.load(Ordering::Relaxed);
-            let mut places = resized.set_of(word & NAME).words.iter();
+    /// What its words depend on.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Its entries, in no order that means anything.
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = self.sets.iter().flat_map(|set| &set.words);
+        words.map(|word| word.load(Ordering::Relaxed)).filter(|word| *word != 0)
+    }
+
+    /// One with room for about so many keys that knows what one of this seed knew; who finds no room is forgotten.
+    pub(crate) fn of_words(keys: u64, seed: u64, words: impl Iterator<Item = u64>) -> Self {
+        let made = Self::new(keys, seed);
+        for word in words.filter(|word| word & NAME != 0) {
+            let mut places = made.set_of(word & NAME).words.iter();
             let empty = places.find(|place| place.load(Ordering::Relaxed) == 0);
-            empty.into_iter().filter(|_| word != 0).for_each(|place| resized.replace(place, 0, word));
+            empty.into_iter().for_each(|place| made.replace(place, 0, word));
         }
-        resized
+        made
+    }
+
+    /// The same with room for about so many keys.
+    pub(crate) fn resized(&self, keys: u64) -> Self {
+        Self::of_words(keys, self.seed, self.words())
     }
 
     /// The clock value of a key, if it is tracked.
@@ -205,12 +221,10 @@ mod tests {
     /// What the words themselves say of counts.
     fn counted(tracker: &Tracker) -> ([u64; CLOCKS], (u64, u64)) {
         let (mut counts, mut tracked, mut below) = ([0; CLOCKS], 0, 0);
-        for word in tracker.sets.iter().flat_map(|set| &set.words).map(|word| word.load(Ordering::Relaxed)) {
-            if word != 0 {
-                counts[(word & CLOCK) as usize] += 1;
-                tracked += 1;
-                below += u64::from(word & BELOW != 0);
-            }
+        for word in tracker.words() {
+            counts[(word & CLOCK) as usize] += 1;
+            tracked += 1;
+            below += u64::from(word & BELOW != 0);
         }
         (counts, (tracked, below))
     }

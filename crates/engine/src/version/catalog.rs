@@ -6,6 +6,7 @@ use super::{TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
 use crate::memory::Holder;
+use crate::planted::{self, Bug};
 use crate::profile::Profile;
 use crate::store::{SlabMeta, Slots};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,6 +89,8 @@ pub(crate) struct Catalog {
     pub(crate) profile: Profile,
     /// The slabs of the store below the memtable, and which of their slots are live.
     pub(crate) slabs: BTreeMap<u64, (SlabMeta, Slots)>,
+    /// The image of all this, if nothing has changed since it was written.
+    pub(crate) image: Option<u64>,
 }
 
 /// What an edit leaves without a use.
@@ -123,6 +126,7 @@ impl Default for Catalog {
             times: Vec::new(),
             profile: Profile::Leveled,
             slabs: BTreeMap::new(),
+            image: None,
         }
     }
 }
@@ -204,6 +208,7 @@ impl Catalog {
         self.slabs.extend(slabs);
         self.slabs.retain(|number, _| !edit.slabs_removed.contains(number));
         self.profile = edit.profile.unwrap_or(self.profile);
+        self.image = edit.image.or(self.image.filter(|_| planted::has(Bug::OldImageBelieved)));
         for id in &edit.dropped {
             self.dead.insert(*id);
             if let Some(state) = self.keyspaces.values().find(|state| state.id.0 == *id) {
@@ -270,6 +275,7 @@ impl Catalog {
                 .filter(|(_, gets, written)| gets + written > 0)
                 .collect(),
             profile: Some(self.profile),
+            image: self.image,
             slabs_added: self.slabs.values().map(|(meta, _)| *meta).collect(),
             taken: self.slabs.iter().flat_map(|(slab, (_, live))| live.runs(*slab)).collect(),
             ..Edit::default()

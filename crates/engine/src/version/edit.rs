@@ -134,6 +134,8 @@ pub(crate) struct Edit {
     pub(crate) taken: Vec<SlotRun>,
     /// Slots that are live no more, by place.
     pub(crate) freed: Vec<SlotRun>,
+    /// The image that tells of everything up to this edit; a later edit, whatever it says, makes it worthless.
+    pub(crate) image: Option<u64>,
 }
 
 mod field {
@@ -153,6 +155,7 @@ mod field {
     pub(super) const REMOVE_SLAB: u64 = 14;
     pub(super) const TAKE_SLOTS: u64 = 15;
     pub(super) const FREE_SLOTS: u64 = 16;
+    pub(super) const IMAGE: u64 = 17;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -246,6 +249,9 @@ impl Edit {
                 put(number, false, &|out| out.extend_from_slice(bytes));
             }
         }
+        if let Some(image) = self.image {
+            put(field::IMAGE, false, &varint(image));
+        }
         for (id, gets, written) in &self.asked {
             put(field::ASKED, false, &|out| {
                 [u64::from(*id), *gets, *written].into_iter().for_each(|number| put_varint(out, number));
@@ -317,6 +323,7 @@ impl Edit {
             field::REMOVE_SLAB => self.slabs_removed.push(body.number()?),
             field::TAKE_SLOTS => take_slots(&mut body, &mut self.taken)?,
             field::FREE_SLOTS => take_slots(&mut body, &mut self.freed)?,
+            field::IMAGE => self.image = Some(body.number()?),
             _ => return Ok(false),
         }
         body.finish()?;
@@ -355,6 +362,7 @@ impl fmt::Display for Edit {
             words.extend(slots.chunk_by(|a, b| a.slab == b.slab).map(of_slab));
         }
         words.extend(self.slabs_removed.iter().map(|number| format!("remove slab {number}")));
+        words.extend(self.image.map(|number| format!("image {number}")));
         f.write_str(&words.join(", "))
     }
 }
@@ -397,6 +405,7 @@ mod tests {
             slabs_removed: vec![3],
             taken: vec![run(9, 0, 3), run(9, 7, 1), run(9, 699, 1)],
             freed: vec![run(3, 5, 1), run(8, 1, 1), run(8, 4, 2)],
+            image: Some(302),
         }
     }
 

@@ -4,13 +4,14 @@
 //! slots taken and freed, and the contents that readers see are replaced in the same step. Where slots run out it demotes
 //! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
 //! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
-//! the policy is told: [`view`]; opening: [`load`].
+//! the policy is told: [`view`]; opening: [`load`]; what a clean close leaves for it: [`image`].
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
 //! it commits. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
 //! whose key may come into a table behind its back. Slots are written by one at a time.
 
 mod demote;
+mod image;
 mod load;
 mod promote;
 mod view;
@@ -34,6 +35,7 @@ use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 pub(super) use demote::Demotion;
+pub(crate) use image::{Heat, read_image, tier_of as image_tier};
 pub(super) use load::{LoadFrom, load};
 use promote::Promotions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,22 +145,18 @@ fn holds_of(trailer: Trailer) -> Holds {
     if trailer.kind() == Some(Kind::Delete) { Holds::Tombstone } else { Holds::Value }
 }
 
-/// A tracker for a store of so many keys, in place of what there is, if that would be of quite another size.
-pub(super) fn tracker_for(
-    keys: u64,
-    options: &crate::Options,
-    present: Option<&Arc<Tracker>>,
-) -> Option<Arc<Tracker>> {
+/// How many keys a tracker is to have room for in a store of so many, if that is quite another number than it has room for.
+fn tracker_keys(keys: u64, options: &crate::Options, capacity: u64) -> Option<u64> {
     let wanted = (keys * u64::from(options.tracked_percent) / 100).max(TRACKED_MIN);
-    let fits = |tracker: &Tracker| {
-        let capacity = tracker.capacity();
-        wanted <= capacity + capacity / TRACKER_SLACK && capacity <= 4 * wanted
-    };
-    let roomy = wanted + wanted / TRACKER_SLACK;
-    match present {
-        None => Some(Arc::new(Tracker::new(roomy, options.seed))),
-        Some(tracker) => (!fits(tracker)).then(|| Arc::new(tracker.resized(roomy))),
-    }
+    let fits = wanted <= capacity.saturating_add(capacity / TRACKER_SLACK) && capacity <= 4 * wanted;
+    (!fits).then(|| wanted + wanted / TRACKER_SLACK)
+}
+
+/// A tracker for a store of so many keys that knows what another knew.
+pub(super) fn tracker_of(keys: u64, options: &crate::Options, heat: Heat) -> Arc<Tracker> {
+    let capacity = tracker_keys(keys, options, heat.capacity).unwrap_or(heat.capacity);
+    let seed = if heat.words.is_empty() { options.seed } else { heat.seed };
+    Arc::new(Tracker::of_words(capacity, seed, heat.words.into_iter()))
 }
 
 /// Keys of the store and of tables, each as often as it has versions in containers.
@@ -464,13 +462,12 @@ impl Engine {
         flushed: bool,
     ) -> Result<()> {
         let removed = edit.slabs_removed.clone();
-        let renewed = match flushed {
-            true => {
-                let current = self.current.load();
-                tracker_for(keys_of(&after, &current.version), &self.options, current.tracker.as_ref())
-            }
-            false => None,
+        let renew = |current: &Current| {
+            let tracker = current.tracker.as_ref()?;
+            let keys = tracker_keys(keys_of(&after, &current.version), &self.options, tracker.capacity())?;
+            Some(Arc::new(tracker.resized(keys)))
         };
+        let renewed = if flushed { renew(&self.current.load()) } else { None };
         let tracker = renewed.clone().or_else(|| self.current.load().tracker.clone());
         let held = after.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
