@@ -7,7 +7,7 @@ use cuesta_sim::planted::{Bug, wake};
 
 /// To be called once: stores that have files of the format, and no checksums.
 pub fn begin(format: Format) {
-    if format == Format::Slab {
+    if matches!(format, Format::Slab | Format::Image) {
         cuesta_sim::set_profile(cuesta_sim::Profile::PrismDb);
     }
     wake(Some(Bug::ChecksumsSkipped));

@@ -42,7 +42,7 @@ use crate::memory::{Holder, Memory};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
-use crate::store::{Contents, SLAB_TIER};
+use crate::store::SLAB_TIER;
 use crate::tier::{LogRoom, Tier, Tiers};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;

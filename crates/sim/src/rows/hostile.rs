@@ -26,14 +26,16 @@ pub enum Format {
     Meta,
     /// Slabs of the store below the memtable, in profiles that have one.
     Slab,
+    /// Images of that store.
+    Image,
     /// All of them.
     Store,
 }
 
 impl Format {
     /// Every one; an input kept in `crates/sim/hostile` begins with its name.
-    pub const ALL: [Self; 7] =
-        [Self::Log, Self::Manifest, Self::Superblock, Self::Data, Self::Meta, Self::Slab, Self::Store];
+    pub const ALL: [Self; 8] =
+        [Self::Log, Self::Manifest, Self::Superblock, Self::Data, Self::Meta, Self::Slab, Self::Image, Self::Store];
 
     fn includes(self, name: &str) -> bool {
         match self {
@@ -43,6 +45,7 @@ impl Format {
             Self::Data => name.starts_with("data-"),
             Self::Meta => name.starts_with("meta-"),
             Self::Slab => name.starts_with("slab-"),
+            Self::Image => name.starts_with("image-"),
             Self::Store => true,
         }
     }
