@@ -394,6 +394,7 @@ fn describe_records(mut reader: RecordReader, file: FileId, out: &mut dyn Write)
             }
             Some(RecordKind::Seal) => say(out, format_args!("{at}: seal, the log goes on in {payload:?}\n"))?,
             Some(RecordKind::Heat) => say(out, format_args!("{at}: {} tracked keys\n", bytes / 8))?,
+            Some(RecordKind::Counts) => say(out, format_args!("{at}: counts of {} keys\n", bytes / 2))?,
             Some(RecordKind::Index) => {
                 let n = header.entries;
                 say(out, format_args!("{at}: {n} entries of the index, {bytes} bytes\n"))?;

@@ -67,11 +67,12 @@ pub enum Bug {
     DemotionUnannounced,
     PromotionSyncDropped,
     OldImageBelieved,
+    SettledUnwritten,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 58] = [
+    pub const ALL: [Self; 59] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -130,6 +131,7 @@ impl Bug {
         Self::DemotionUnannounced,
         Self::PromotionSyncDropped,
         Self::OldImageBelieved,
+        Self::SettledUnwritten,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.

@@ -81,7 +81,7 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
         assert_eq!(db.get(b"absent").unwrap(), None);
         drop(db);
         // And of the second's key: after a clean close the image knows whose it was.
-        let slot = 4096 + 144;
+        let slot = 4096 + 136;
         disk.flip_bit(0, &slab, slot + 24 + 5, 0);
         let db = Db::open_in(&small(), world(sched, disk)).unwrap();
         assert!(db.get(key(1)).unwrap_err().is_corrupt());
@@ -171,8 +171,11 @@ fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
         let below: Vec<u64> =
             (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(60).collect();
         assert_eq!(below.len(), 60);
-        read_twice(&db, &below);
-        sched.sleep(std::time::Duration::from_secs(3));
+        // What came up before them, while they were offered, has had its turn by the second time.
+        for _ in 0..2 {
+            read_twice(&db, &below);
+            sched.sleep(std::time::Duration::from_secs(3));
+        }
         let up: Vec<u64> =
             below.iter().copied().filter(|i| lie_in(&db, "store", std::iter::once(*i)) > 0).collect();
         assert!(up.len() > 20, "{} came up\n{}", up.len(), db.stats());

@@ -208,9 +208,9 @@ impl Engine {
                 drop(current);
                 return self.demote(&Demotion { tables, level: *level, from, to, pinning });
             }
-            Plan::Release { pinning } => {
+            Plan::Release { pinning, bytes } => {
                 drop(current);
-                return self.release(pinning);
+                return self.release(pinning, *bytes);
             }
             Plan::Relocate { table, level, to, .. } => {
                 return self.relocate(find(*table)?.as_ref(), *level, *to);

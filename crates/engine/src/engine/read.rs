@@ -192,8 +192,13 @@ impl Engine {
             Some(Kind::Put) => {
                 let Found { trailer, value, block, was_cached } = found;
                 self.touch(current, key, Seen::Below);
-                if fresh.is_some() {
-                    self.offer(current, &Entry { key, trailer, value: &value }, handle);
+                let entry = Entry { key, trailer, value: &value };
+                if let Some(fresh) = fresh
+                    && self.offer(current, &entry, handle)
+                {
+                    // Soon it lies in a slot.
+                    cache.keep_found(&entry, fresh);
+                    return Ok(Some(Answer::Value(Value::in_block(value))));
                 }
                 cache.keep_read(&PointRead {
                     key,

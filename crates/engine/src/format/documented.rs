@@ -52,10 +52,10 @@ fn kinds_are_as_documented() {
     assert_eq!([FileKind::Superblock as u8, FileKind::Manifest as u8, FileKind::Log as u8], [1, 2, 3]);
     assert_eq!([FileKind::Data as u8, FileKind::Meta as u8, FileKind::Slab as u8], [4, 5, 6]);
     assert_eq!(FileKind::Image as u8, 7);
-    assert!(page("record.md").contains("kind: batch 1, seal 2, edit 3, heat 4, index 5"));
+    assert!(page("record.md").contains("kind: batch 1, seal 2, edit 3, heat 4, index 5, counts 6"));
     assert!(page("record.md").contains(&format!("`SKIPPABLE_KIND` = {SKIPPABLE_KIND}")));
     assert_eq!([RecordKind::Batch as u8, RecordKind::Seal as u8, RecordKind::Edit as u8], [1, 2, 3]);
-    assert_eq!([RecordKind::Heat as u8, RecordKind::Index as u8], [4, 5]);
+    assert_eq!([RecordKind::Heat as u8, RecordKind::Index as u8, RecordKind::Counts as u8], [4, 5, 6]);
 }
 
 #[test]

@@ -37,11 +37,13 @@ pub(crate) enum RecordKind {
     Heat = 4,
     /// Of an image: entries of the index.
     Index = 5,
+    /// Of an image: how often keys were asked for.
+    Counts = 6,
 }
 
 impl RecordKind {
     fn from_stored(number: u8) -> Option<Self> {
-        [Self::Batch, Self::Seal, Self::Edit, Self::Heat, Self::Index]
+        [Self::Batch, Self::Seal, Self::Edit, Self::Heat, Self::Index, Self::Counts]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }

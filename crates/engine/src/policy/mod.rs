@@ -99,8 +99,8 @@ pub(crate) enum Plan {
     Relocate { table: u64, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
     /// Merge the store's objects from one key up to before another with tables, into `level`, but for those that stay.
     Demote { tables: Vec<u64>, level: usize, from: Vec<u8>, to: Vec<u8>, pinning: Pinning },
-    /// Let the store's copies of what tables have go, but for those that stay.
-    Release { pinning: Pinning },
+    /// Let so many bytes of the store's copies of what tables have go, but for those that stay.
+    Release { pinning: Pinning, bytes: u64 },
 }
 
 impl Plan {
@@ -242,7 +242,7 @@ impl fmt::Display for Plan {
             Self::Relocate { table, level, to, .. } => {
                 write!(f, "relocate #{table} of L{level} to tier {to}")
             }
-            Self::Release { .. } => write!(f, "release copies"),
+            Self::Release { bytes, .. } => write!(f, "release {bytes} bytes of copies"),
             Self::Demote { tables, level, from, to, pinning } => {
                 let whole = if *pinning == Pinning::NONE { " whole" } else { "" };
                 write!(f, "demote{whole} [{}..{})", from.escape_ascii(), to.escape_ascii())?;

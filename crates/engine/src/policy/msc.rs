@@ -36,6 +36,8 @@ pub(crate) struct StoreView {
     pub(crate) spares_hot: bool,
     /// Somebody waits for room in it.
     pub(crate) pressed: bool,
+    /// Bytes that it is short of.
+    pub(crate) missing: u64,
     /// Bytes of cold copies of what tables have.
     pub(crate) releasable: u64,
     /// As many of those are worth a plan of their own.
@@ -146,7 +148,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let store = is_due(view)?;
     let is_nearly_full = store.due || store.pressed;
     if is_nearly_full && store.releasable > store.release_min && view.running.is_empty() {
-        return Some(Plan::Release { pinning: store.pinning });
+        return Some(Plan::Release { pinning: store.pinning, bytes: store.missing.max(store.release_min) });
     }
     // The capacity tier keeps a part for deletes. Once it is down to that, what gives room back goes, and else only what
     // those who wait need: where it fills up least.
@@ -237,7 +239,7 @@ mod tests {
     }
 
     fn store(text: &str) -> StoreView {
-        let pinning = Pinning::of([1; 4], 2, 0, 1);
+        let pinning = Pinning::of([1; 4], 2, 1);
         StoreView { due: true, pinning, release_min: 100, ranges: ranges(text), ..StoreView::default() }
     }
 
@@ -295,7 +297,7 @@ mod tests {
     fn cold_copies_go_first_when_nothing_runs() {
         let store = StoreView { releasable: 101, ..store("a..c 100/0") };
         let view = View { store: Some(store.clone()), ..view("tier 1000 500\ntier 20000 700") };
-        assert_eq!(plan(&view).unwrap().to_string(), "release copies");
+        assert_eq!(plan(&view).unwrap().to_string(), "release 100 bytes of copies");
         let few = View { store: Some(StoreView { releasable: 100, ..store }), ..view.clone() };
         assert_eq!(plan(&few).unwrap().to_string(), "demote [a..c)");
         let running = plan(&view).unwrap().running();

@@ -1,7 +1,7 @@
 //! Size classes: which slot an object goes to, by a rule and not by a list.
 //!
-//! Eight classes to each doubling, so that a slot is at most an eighth larger than its object, and on average a sixteenth;
-//! from [`SLOT_BYTES_MIN`] up without an end. Classes cost nothing while nobody uses them. A slab has as many slots of its
+//! Sixteen classes to each doubling, so that a slot is at most a sixteenth larger than its object, and on average a
+//! thirty-second; from [`SLOT_BYTES_MIN`] up without an end. Classes cost nothing while nobody uses them. A slab has as many slots of its
 //! class as fit its size; an object much larger than that has a slab of its own.
 
 use super::slab::SLOTS_MAX;
@@ -9,7 +9,7 @@ use super::slab::SLOTS_MAX;
 /// The smallest slot, in bytes.
 pub(crate) const SLOT_BYTES_MIN: u64 = 64;
 /// Classes to each doubling.
-const STEPS: u64 = 8;
+const STEPS: u64 = 16;
 
 /// Bytes of the slot that an object of so many bytes goes to.
 pub(crate) fn slot_bytes(object: u64) -> u64 {
@@ -35,27 +35,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_grow_by_at_most_an_eighth() {
+    fn classes_grow_by_at_most_a_sixteenth() {
         let mut previous = 0;
         for object in 1..100_000 {
             let slot = slot_bytes(object);
             assert!(slot >= object && slot_bytes(slot) == slot, "{object} goes to {slot}");
-            assert!(slot == SLOT_BYTES_MIN || slot * 8 <= object * 9, "{object} goes to {slot}");
+            assert!(slot == SLOT_BYTES_MIN || slot * 16 <= object * 17, "{object} goes to {slot}");
             assert!(slot >= previous);
             previous = slot;
         }
         assert_eq!(
             [64, 65, 128, 129, 1051, 4096, 4097].map(slot_bytes),
-            [64, 72, 128, 144, 1152, 4096, 4608]
+            [64, 68, 128, 136, 1088, 4096, 4352]
         );
-        assert_eq!(slot_bytes(64 << 20 | 1), 72 << 20);
+        assert_eq!(slot_bytes(64 << 20 | 1), 68 << 20);
     }
 
     #[test]
     fn an_object_larger_than_a_slab_has_one_to_itself() {
         assert_eq!(
-            [64, 1152, 5000, 65_000, 1 << 20].map(|slot| slots_in(slot, 16 << 10)),
-            [256, 14, 4, 4, 1]
+            [64, 1088, 5000, 65_000, 1 << 20].map(|slot| slots_in(slot, 16 << 10)),
+            [256, 15, 4, 4, 1]
         );
     }
 }

@@ -11,13 +11,17 @@
 //! race lets its access go, and the counts stay exact.
 //!
 //! A clean close writes the words down, and the next open reads them (`docs/format/image.md`); after any other end all keys
-//! are cold. [`mapper`] says which of the tracked stay.
+//! are cold. What two bits forget a [`Sketch`] counts, for all keys and more roughly; [`mapper`] says who stays.
 
 pub(crate) mod mapper;
+mod sketch;
 
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 pub(crate) use mapper::Pinning;
+pub(crate) use sketch::COUNTS;
+use sketch::Sketch;
 use std::fmt;
+use std::sync::Arc;
 
 /// Entries of a set.
 const WAYS: usize = 15;
@@ -51,6 +55,15 @@ impl Seen {
     }
 }
 
+/// How often a key was asked for, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Its clock value, if it is tracked.
+    pub(crate) clock: Option<u8>,
+    /// About how often of late; below [`COUNTS`].
+    pub(crate) count: u8,
+}
+
 #[repr(align(128))]
 struct Set {
     words: [AtomicU64; WAYS],
@@ -61,6 +74,7 @@ struct Set {
 /// See the module's head.
 pub(crate) struct Tracker {
     sets: Box<[Set]>,
+    sketch: Arc<Sketch>,
     seed: u64,
     /// Entries by clock value, and those of keys that lie below.
     counts: [AtomicU64; CLOCKS],
@@ -68,13 +82,19 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Room for about so many keys.
-    pub(crate) fn new(keys: u64, seed: u64) -> Self {
-        let sets = (keys as usize).div_ceil(WAYS).max(1);
+    /// Of `keys` keys, room for about so many that are tracked.
+    #[cfg(test)]
+    pub(crate) fn new(keys: u64, tracked: u64, seed: u64) -> Self {
+        Self::with(Arc::new(Sketch::new(keys)), tracked, seed)
+    }
+
+    fn with(sketch: Arc<Sketch>, tracked: u64, seed: u64) -> Self {
+        let sets = (tracked as usize).div_ceil(WAYS).max(1);
         let zero = || AtomicU64::new(0);
         let empty = |_| Set { words: std::array::from_fn(|_| zero()), hand: zero() };
         Self {
             sets: (0..sets).map(empty).collect(),
+            sketch,
             seed,
             counts: Default::default(),
             below: AtomicU64::new(0),
@@ -88,7 +108,7 @@ impl Tracker {
 
     /// Memory that it takes.
     pub(crate) fn held_bytes(&self) -> u64 {
-        size_of_val(&*self.sets) as u64
+        size_of_val(&*self.sets) as u64 + self.sketch.held_bytes()
     }
 
     /// Entries by clock value.
@@ -101,12 +121,15 @@ impl Tracker {
         (self.counts().iter().sum(), self.below.load(Ordering::Relaxed))
     }
 
+    /// Tables' filters use the hash as it is.
+    fn mixed(&self, hash: u64) -> u64 {
+        let mixed = (hash ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+
     /// The set of a key of this hash, and its name there.
     fn find(&self, hash: u64) -> (&Set, u64) {
-        // Tables' filters use the hash as it is.
-        let mixed = (hash ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let name = (mixed & NAME).max(!NAME + 1);
+        let name = (self.mixed(hash) & NAME).max(!NAME + 1);
         (self.set_of(name), name)
     }
 
@@ -126,9 +149,20 @@ impl Tracker {
         words.map(|word| word.load(Ordering::Relaxed)).filter(|word| *word != 0)
     }
 
-    /// One with room for about so many keys that knows what one of this seed knew; who finds no room is forgotten.
-    pub(crate) fn of_words(keys: u64, seed: u64, words: impl Iterator<Item = u64>) -> Self {
-        let made = Self::new(keys, seed);
+    /// The words of its counts.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = u64> + '_ {
+        self.sketch.words()
+    }
+
+    /// One with room for about so many keys that knows what one of this seed knew: its words, and those of its counts, if
+    /// these are of about as many keys. Who finds no room is forgotten.
+    pub(crate) fn of_words(keys: u64, tracked: u64, seed: u64, words: &[u64], counted: &[u64]) -> Self {
+        let sketch = Sketch::of_words(counted, keys).unwrap_or_else(|| Sketch::new(keys));
+        Self::with(Arc::new(sketch), tracked, seed).taking(words.iter().copied())
+    }
+
+    fn taking(self, words: impl Iterator<Item = u64>) -> Self {
+        let made = self;
         for word in words.filter(|word| word & NAME != 0) {
             let mut places = made.set_of(word & NAME).words.iter();
             let empty = places.find(|place| place.load(Ordering::Relaxed) == 0);
@@ -137,9 +171,10 @@ impl Tracker {
         made
     }
 
-    /// The same with room for about so many keys.
-    pub(crate) fn resized(&self, keys: u64) -> Self {
-        Self::of_words(keys, self.seed, self.words())
+    /// The same for about so many keys. Counts begin anew if these have become quite another number.
+    pub(crate) fn resized(&self, keys: u64, tracked: u64) -> Self {
+        let sketch = if self.sketch.fits(keys) { self.sketch.clone() } else { Arc::new(Sketch::new(keys)) };
+        Self::with(sketch, tracked, self.seed).taking(self.words())
     }
 
     /// The clock value of a key, if it is tracked.
@@ -149,8 +184,14 @@ impl Tracker {
         words.find(|word| word & NAME == name).map(|word| (word & CLOCK) as u8)
     }
 
+    /// What is known of a key.
+    pub(crate) fn asked(&self, hash: u64) -> Asked {
+        Asked { clock: self.clock(hash), count: self.sketch.count(self.mixed(hash)) }
+    }
+
     /// A key was read or written. Its clock value of before, if it was tracked.
     pub(crate) fn touch(&self, hash: u64, seen: Seen) -> Option<u8> {
+        self.sketch.add(self.mixed(hash));
         let (set, name) = self.find(hash);
         for word in &set.words {
             let old = word.load(Ordering::Relaxed);
@@ -231,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_new_key_enters_at_0_and_one_that_is_met_again_goes_to_3() {
-        let tracker = Tracker::new(100, 1);
+        let tracker = Tracker::new(100, 100, 1);
         assert_eq!((tracker.clock(key(1)), tracker.capacity()), (None, 105));
         assert_eq!((tracker.touch(key(1), Seen::Below), tracker.clock(key(1))), (None, Some(0)));
         assert_eq!((tracker.touch(key(1), Seen::InMemory), tracker.clock(key(1))), (Some(0), Some(3)));
@@ -245,7 +286,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_keeps_what_is_asked_for_again_and_counts_what_it_has() {
-        let tracker = Tracker::new(1600, 7);
+        let tracker = Tracker::new(1600, 1600, 7);
         for i in 0..100_000 {
             let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
             tracker.touch(key(i), seen);
@@ -262,23 +303,23 @@ mod tests {
 
     #[test]
     fn one_of_another_size_knows_what_this_one_knew() {
-        let tracker = Tracker::new(1000, 3);
+        let tracker = Tracker::new(1000, 1000, 3);
         for i in 0..700 {
             let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
             (0..1 + i % 2).for_each(|_| assert!(tracker.touch(key(i), seen).is_none_or(|clock| clock == 0)));
         }
-        let larger = tracker.resized(3000);
+        let larger = tracker.resized(3000, 3000);
         assert_eq!((larger.counts(), larger.tracked()), counted(&larger));
         assert_eq!((larger.counts(), larger.tracked()), (tracker.counts(), tracker.tracked()));
         assert!((0..700).all(|i| larger.clock(key(i)) == tracker.clock(key(i))));
-        let smaller = tracker.resized(300);
+        let smaller = tracker.resized(300, 300);
         assert_eq!((smaller.counts(), smaller.tracked()), counted(&smaller));
         assert!((250..=300).contains(&smaller.tracked().0));
     }
 
     #[test]
     fn threads_that_meet_keep_the_counts_exact() {
-        let tracker = Tracker::new(64, 3);
+        let tracker = Tracker::new(100, 64, 3);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let tracker = &tracker;

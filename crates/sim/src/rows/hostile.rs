@@ -34,8 +34,16 @@ pub enum Format {
 
 impl Format {
     /// Every one; an input kept in `crates/sim/hostile` begins with its name.
-    pub const ALL: [Self; 8] =
-        [Self::Log, Self::Manifest, Self::Superblock, Self::Data, Self::Meta, Self::Slab, Self::Image, Self::Store];
+    pub const ALL: [Self; 8] = [
+        Self::Log,
+        Self::Manifest,
+        Self::Superblock,
+        Self::Data,
+        Self::Meta,
+        Self::Slab,
+        Self::Image,
+        Self::Store,
+    ];
 
     fn includes(self, name: &str) -> bool {
         match self {

@@ -6,7 +6,10 @@
 //! it holds the contents that they are live in. Its edit takes away those objects that are still where it read them; one
 //! that was written since stays, and is newer.
 //!
-//! Where a range's cold objects are all copies, no table is touched.
+//! Where a range's cold objects are all copies, no table is touched. While reads are nearly all that is asked for, a merge
+//! that has to be writes what is hot down as well and leaves it where it is, as copies ([`Chosen::settled`]): it costs its own
+//! bytes beside those of the tables that are written anyway, and once it has cooled it goes for nothing, and by itself. The
+//! paper's hot objects stay the only version, which is best for what is written again before it cools.
 
 use super::promote::Rising;
 use super::{Filling, Store};
@@ -18,9 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
-use crate::policy::AFTER_ALL;
 use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
-use crate::tracker::{Pinning, Seen};
+use crate::tracker::{Asked, Pinning, Seen, Tracker};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, TableHandle, TableMeta, Version};
 use cuesta_device::Cause;
@@ -45,12 +47,15 @@ pub(in crate::engine) struct Demotion<'a> {
 struct Chosen {
     /// They go to tables.
     moves: Index,
+    /// They go to tables, and stay as copies of what these have then.
+    settled: Index,
+    /// Both.
+    written: Index,
     /// Cold copies.
     released: Index,
     /// They stay, and are newer than what tables have of their keys.
     newer: Index,
-    /// Of what moves.
-    entries: u64,
+    /// Of what is written.
     bytes: u64,
 }
 
@@ -80,6 +85,17 @@ impl Outcome {
         }
     }
 
+    /// Makes copies of those objects of `settled` that still lie where they did.
+    fn settle(&mut self, settled: &Index, present: &Index) {
+        let (mut key, mut at) = (Vec::new(), settled.first());
+        while let Some(location) = settled.entry_to(at, &mut key) {
+            if present.locations(&key).eq([location]) {
+                self.keys.insert(key.clone(), Some(Location { holds: Holds::Copy, ..location }));
+            }
+            at = settled.next(at);
+        }
+    }
+
     fn changes(&self) -> Changes {
         let mut changes = Changes::default();
         self.keys.iter().for_each(|(key, location)| changes.push(key, *location));
@@ -87,13 +103,25 @@ impl Outcome {
     }
 }
 
+/// What is known of a key of this hash.
+fn asked(tracker: Option<&Arc<Tracker>>, hash: u64) -> Asked {
+    tracker.map_or(Asked::default(), |tracker| tracker.asked(hash))
+}
+
 impl Engine {
-    /// What becomes of the objects of a range, with the store as it is.
-    fn choose(&self, contents: &Contents, (from, to): &Keys, pinning: &Pinning) -> Result<Chosen> {
+    /// What becomes of the objects of a range, with the store as it is; `settles` what stays.
+    fn choose(
+        &self,
+        contents: &Contents,
+        (from, to): &Keys,
+        pinning: &Pinning,
+        settles: bool,
+    ) -> Result<Chosen> {
         let tracker = self.current.load().tracker.clone();
         let index = &contents.index;
         let mut chosen = Chosen::default();
-        let [mut moves, mut released, mut newer] = [(); 3].map(|()| Changes::default());
+        let [mut moves, mut settled, mut written, mut released, mut newer] =
+            [(); 5].map(|()| Changes::default());
         let (mut at, end) = (index.seek(from), index.seek(to));
         let (mut key, mut following, mut same) = (Vec::new(), Vec::new(), Vec::new());
         while at < end {
@@ -104,32 +132,46 @@ impl Engine {
                 continue;
             }
             let hash = key::hash(&key);
-            let clock = tracker.as_ref().and_then(|tracker| tracker.clock(hash));
+            let asked = asked(tracker.as_ref(), hash);
             let newest = same[0].holds;
             let stays = match newest {
-                Holds::Value => pinning.pins(clock, hash),
-                Holds::Copy => pinning.keeps_copy(clock, hash),
+                Holds::Value => pinning.pins(asked, hash),
+                Holds::Copy => pinning.keeps_copy(asked, hash),
                 Holds::Tombstone => false,
             };
-            match (stays, newest) {
-                (true, Holds::Copy) => {}
+            let is_written = match (stays, newest) {
+                (true, Holds::Copy) => false,
                 // Of several versions the older ones may be what tables have.
-                (true, _) if same.len() == 1 => newer.push(&key, same.iter().copied()),
-                (true, _) => {}
-                (false, Holds::Copy) => released.push(&key, same.iter().copied()),
-                (false, _) => {
-                    for location in &same {
-                        chosen.entries += 1;
-                        chosen.bytes += contents.slab(location.slab)?.meta.slot_bytes;
-                    }
-                    moves.push(&key, same.iter().copied());
+                (true, _) if same.len() > 1 => false,
+                (true, _) if settles => {
+                    settled.push(&key, same.iter().copied());
+                    !planted::has(Bug::SettledUnwritten)
                 }
+                (true, _) => {
+                    newer.push(&key, same.iter().copied());
+                    false
+                }
+                (false, Holds::Copy) => {
+                    released.push(&key, same.iter().copied());
+                    false
+                }
+                (false, _) => {
+                    moves.push(&key, same.iter().copied());
+                    true
+                }
+            };
+            if is_written {
+                for location in &same {
+                    chosen.bytes += contents.slab(location.slab)?.meta.slot_bytes;
+                }
+                written.push(&key, same.iter().copied());
             }
             same.clear();
         }
         let index_of = |changes: &Changes| Index::default().changed(changes);
-        (chosen.moves, chosen.released, chosen.newer) =
-            (index_of(&moves), index_of(&released), index_of(&newer));
+        (chosen.moves, chosen.settled, chosen.written) =
+            (index_of(&moves), index_of(&settled), index_of(&written));
+        (chosen.released, chosen.newer) = (index_of(&released), index_of(&newer));
         Ok(chosen)
     }
 
@@ -163,16 +205,19 @@ impl Engine {
         demotion: &Demotion<'_>,
         range: &Keys,
     ) -> Result<()> {
-        let mut chosen = self.choose(contents, range, demotion.pinning)?;
-        if chosen.entries == 0 && chosen.released.entries() == 0 {
+        let settles = self.keeps_warm_copies(store);
+        let mut chosen = self.choose(contents, range, demotion.pinning, settles)?;
+        if chosen.moves.entries() == 0 && chosen.released.entries() == 0 {
             // The policy took something for cold that stays, an old version that a snapshot holds, say. Who waits for
             // room must get it all the same: all of the range goes.
-            chosen = self.choose(contents, range, &Pinning::NONE)?;
+            chosen = self.choose(contents, range, &Pinning::NONE, false)?;
         }
-        let Chosen { moves, released, newer, entries, bytes } = chosen;
-        if entries == 0 {
-            return self.commit_demotion(store, &[&released], Edit::default(), &Filling::default());
+        let Chosen { moves, settled, written, released, newer, bytes } = chosen;
+        if moves.entries() == 0 {
+            let gone = [&released];
+            return self.commit_demotion(store, &gone, &<_>::default(), <_>::default(), &<_>::default());
         }
+        let entries = written.entries();
         let mut run: Vec<Arc<TableHandle>> = Vec::new();
         for number in demotion.tables {
             let found = version.tables().find(|table| table.meta.number == *number);
@@ -195,8 +240,7 @@ impl Engine {
         let tracker = self.current.load().tracker.clone();
         let meet = |entry: &key::Entry<'_>| {
             let hash = key::hash(entry.key);
-            let clock = tracker.as_ref().and_then(|tracker| tracker.clock(hash));
-            let is_hot = clock.is_some() && demotion.pinning.pins(clock, hash);
+            let is_hot = demotion.pinning.pins(asked(tracker.as_ref(), hash), hash);
             if is_hot && contents.index.locations(entry.key).next().is_none() {
                 rising.borrow_mut().add(entry, 0);
             }
@@ -211,7 +255,7 @@ impl Engine {
             above: Some(&newer),
             meet: Some(&meet),
         };
-        let picked = Contents { index: moves, slabs: contents.slabs.clone(), damaged: Arc::default() };
+        let picked = Contents { index: written, slabs: contents.slabs.clone(), damaged: Arc::default() };
         let picked = Arc::new(picked);
         let memory = self.tables.cache.memory().clone();
         let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, None);
@@ -235,9 +279,9 @@ impl Engine {
         let added =
             made.iter().map(|meta| AddedTable { level: demotion.level as u32, age: 0, meta: meta.clone() });
         let edit = Edit { removed: demotion.tables.to_vec(), added: added.collect(), ..Edit::default() };
-        let gone = [&picked.index, &released];
+        let gone = [&moves, &released];
         let committed = match placed {
-            Ok(()) => self.commit_demotion(store, &gone, edit, &filling),
+            Ok(()) => self.commit_demotion(store, &gone, &settled, edit, &filling),
             Err(error) => Err(error).inspect_err(|_| self.discard(&made)),
         };
         if let Err(error) = committed {
@@ -260,11 +304,12 @@ impl Engine {
         }
     }
 
-    /// Takes the objects of `gone` out of the store, and those of `filling` in, with the edit.
+    /// Takes the objects of `gone` out of the store, those of `settled` for copies, and those of `filling` in, with the edit.
     fn commit_demotion(
         &self,
         store: &Store,
         gone: &[&Index],
+        settled: &Index,
         edit: Edit,
         filling: &Filling<'_>,
     ) -> Result<()> {
@@ -272,6 +317,7 @@ impl Engine {
         let present = self.current.load().contents.clone();
         let mut outcome = Outcome::default();
         gone.iter().for_each(|gone| outcome.take_away(gone, &present.index));
+        outcome.settle(settled, &present.index);
         let (mut taken, mut unused) = (Vec::new(), Vec::new());
         for (location, entry) in &filling.placed {
             match present.index.locations(entry.key).next() {
@@ -307,12 +353,37 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets all cold copies of what tables have go.
-    pub(in crate::engine) fn release(&self, pinning: &Pinning) -> Result<()> {
+    /// Lets cold copies of what tables have go, of so many bytes, in the order of keys from where the last release ended: so
+    /// none goes before its time, and each has its turn.
+    pub(in crate::engine) fn release(&self, pinning: &Pinning, bytes: u64) -> Result<()> {
         let Some(store) = &self.objects else { return Err(Error::internal("a release without a store")) };
-        let contents = self.current.load().contents.clone();
-        let released = self.choose(&contents, &(Vec::new(), AFTER_ALL.to_vec()), pinning)?.released;
+        let (contents, tracker) = {
+            let current = self.current.load();
+            (current.contents.clone(), current.tracker.clone())
+        };
+        let index = &contents.index;
+        let (mut gone, mut key, mut freed) = (BTreeMap::new(), Vec::new(), 0);
+        let mut at = index.seek(&store.state.lock().released_to);
+        for _ in 0..index.entries() {
+            if freed >= bytes {
+                break;
+            }
+            if at == index.end() {
+                at = index.first();
+            }
+            let Some(location) = index.entry_to(at, &mut key) else { break };
+            let hash = key::hash(&key);
+            if location.holds == Holds::Copy && !pinning.keeps_copy(asked(tracker.as_ref(), hash), hash) {
+                freed += contents.slab(location.slab)?.meta.slot_bytes;
+                gone.insert(key.clone(), location);
+            }
+            at = index.next(at);
+        }
+        store.state.lock().released_to = key;
+        let mut released = Changes::default();
+        gone.iter().for_each(|(key, location)| released.push(key, [*location]));
+        let released = Index::default().changed(&released);
         drop(contents);
-        self.commit_demotion(store, &[&released], Edit::default(), &Filling::default())
+        self.commit_demotion(store, &[&released], &<_>::default(), <_>::default(), &<_>::default())
     }
 }

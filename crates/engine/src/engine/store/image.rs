@@ -7,7 +7,7 @@
 //!
 //! It lies on the last tier: one sequential read is what that one is good at, and room on the first is dear. Where there is no
 //! room, or the write fails, the store is closed without one. Memory: one group of records in writing, one window in reading,
-//! besides what is made of it. Bytes: about those that the index takes in memory, and 8 for each tracked key.
+//! besides what is made of it. Bytes: about those that the index and the tracker take in memory.
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -38,12 +38,13 @@ pub(crate) struct Image {
     pub(crate) heat: Heat,
 }
 
-/// What a tracker knew: its room and its seed, and its words.
+/// What a tracker knew: its room and its seed, its words, and those of its counts.
 #[derive(Debug, Default)]
 pub(crate) struct Heat {
     pub(in crate::engine) capacity: u64,
     pub(in crate::engine) seed: u64,
     pub(in crate::engine) words: Vec<u64>,
+    pub(in crate::engine) counted: Vec<u64>,
 }
 
 /// The tier that images lie on.
@@ -93,7 +94,16 @@ impl Writer<'_> {
                 self.push(RecordKind::Heat, 0, &mut payload)?;
             }
         }
-        if payload.is_empty() { Ok(()) } else { self.push(RecordKind::Heat, 0, &mut payload) }
+        if !payload.is_empty() {
+            self.push(RecordKind::Heat, 0, &mut payload)?;
+        }
+        for word in tracker.counted() {
+            payload.extend_from_slice(&word.to_le_bytes());
+            if payload.len() >= RECORD_BYTES {
+                self.push(RecordKind::Counts, 0, &mut payload)?;
+            }
+        }
+        if payload.is_empty() { Ok(()) } else { self.push(RecordKind::Counts, 0, &mut payload) }
     }
 
     fn index(&mut self, index: &Index) -> Result<()> {
@@ -180,6 +190,13 @@ fn take_entries(
     reader.finish()
 }
 
+fn take_words(mut from: Reader<'_>, words: &mut Vec<u64>) -> Decode<()> {
+    while !from.is_empty() {
+        words.push(from.u64()?);
+    }
+    Ok(())
+}
+
 /// Reads image `number`.
 ///
 /// # Errors
@@ -214,10 +231,10 @@ pub(crate) fn read_image(
                 let mut numbers = Reader::new(payload);
                 let mut number = || numbers.u64().map_err(corrupt);
                 (heat.capacity, heat.seed) = (number()?, number()?);
-                heat.words.reserve(payload.len() / 8);
-                while !numbers.is_empty() {
-                    heat.words.push(numbers.u64().map_err(corrupt)?);
-                }
+                take_words(numbers, &mut heat.words).map_err(corrupt)?;
+            }
+            Some(RecordKind::Counts) => {
+                take_words(Reader::new(payload), &mut heat.counted).map_err(corrupt)?;
             }
             Some(RecordKind::Index) => {
                 entries += u64::from(header.entries);

@@ -80,6 +80,8 @@ struct State {
     /// Of late, objects that went down, and entries of tables that they or others of the store had replaced.
     demoted: u64,
     replaced: u64,
+    /// Where the last release ended.
+    released_to: Vec<u8>,
     /// How often the policy was asked.
     asked: u64,
 }
@@ -105,6 +107,7 @@ impl Store {
             promotes_into_none: false,
             demoted: 0,
             replaced: 0,
+            released_to: Vec::new(),
             asked: 0,
         };
         Self {
@@ -156,7 +159,7 @@ fn tracker_keys(keys: u64, options: &crate::Options, capacity: u64) -> Option<u6
 pub(super) fn tracker_of(keys: u64, options: &crate::Options, heat: Heat) -> Arc<Tracker> {
     let capacity = tracker_keys(keys, options, heat.capacity).unwrap_or(heat.capacity);
     let seed = if heat.words.is_empty() { options.seed } else { heat.seed };
-    Arc::new(Tracker::of_words(capacity, seed, heat.words.into_iter()))
+    Arc::new(Tracker::of_words(keys, capacity, seed, &heat.words, &heat.counted))
 }
 
 /// Keys of the store and of tables, each as often as it has versions in containers.
@@ -464,8 +467,9 @@ impl Engine {
         let removed = edit.slabs_removed.clone();
         let renew = |current: &Current| {
             let tracker = current.tracker.as_ref()?;
-            let keys = tracker_keys(keys_of(&after, &current.version), &self.options, tracker.capacity())?;
-            Some(Arc::new(tracker.resized(keys)))
+            let keys = keys_of(&after, &current.version);
+            let tracked = tracker_keys(keys, &self.options, tracker.capacity())?;
+            Some(Arc::new(tracker.resized(keys, tracked)))
         };
         let renewed = if flushed { renew(&self.current.load()) } else { None };
         let tracker = renewed.clone().or_else(|| self.current.load().tracker.clone());

@@ -22,7 +22,7 @@ use crate::memory::{Charge, Holder, Memory};
 use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
 use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
-use crate::tracker::{Pinning, Seen};
+use crate::tracker::{Asked, Pinning, Seen};
 use crate::version::{Edit, TableHandle};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -153,9 +153,9 @@ impl Engine {
         }
     }
 
-    /// A read as of now found this in a table.
-    pub(in crate::engine) fn offer(&self, current: &Current, entry: &Entry<'_>, table: &TableHandle) {
-        let Some(store) = &self.objects else { return };
+    /// A read as of now found this in a table. Whether it is to come up.
+    pub(in crate::engine) fn offer(&self, current: &Current, entry: &Entry<'_>, table: &TableHandle) -> bool {
+        let Some(store) = &self.objects else { return false };
         let is_wanted = match self.options.promote_reads {
             PromoteReads::Auto => store.promotions.wanted.load(Ordering::Relaxed),
             PromoteReads::Always => true,
@@ -163,10 +163,10 @@ impl Engine {
         };
         let longest = self.rising_bytes_max() / BATCHES_MAX;
         if !is_wanted || object_bytes(entry) > longest {
-            return;
+            return false;
         }
         let hash = key::hash(entry.key);
-        let clock = current.tracker.as_ref().and_then(|tracker| tracker.clock(hash));
+        let asked = current.tracker.as_ref().map_or(Asked::default(), |tracker| tracker.asked(hash));
         let is_enough = {
             let mut offers = store.promotions.offers.lock();
             match offers.believed.checked_sub(1) {
@@ -175,8 +175,8 @@ impl Engine {
                     (offers.pinning, offers.believed) = (self.pinning(store, current), PINNING_BELIEVED);
                 }
             }
-            if !offers.pinning.keeps_copy(clock, hash) {
-                return;
+            if !offers.pinning.keeps_copy(asked, hash) {
+                return false;
             }
             let within = || Rising::within(&self.tables.cache, self.rising_bytes_max());
             let rising = offers.rising.get_or_insert_with(within);
@@ -187,6 +187,7 @@ impl Engine {
         if is_enough {
             self.background.wake();
         }
+        true
     }
 
     /// Whether offers should come in: enough of them, or any.

@@ -7,7 +7,7 @@ use crate::key;
 use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View};
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
-use crate::tracker::{Pinning, Tracker};
+use crate::tracker::{Asked, COUNTS, Pinning};
 use crate::version::{LEVELS_MAX, TableMeta};
 use cuesta_sched::atomic::Ordering;
 
@@ -17,11 +17,13 @@ const HIGH_SHARE: u64 = 50;
 const LOW_SHARE: u64 = 20;
 /// Of the bytes that slabs may have, what objects that stay may take: four parts in five.
 const PINNED_OF: (u64, u64) = (4, 5);
+/// And with copies, which go for nothing: nineteen in twenty.
+const COPIES_OF: (u64, u64) = (19, 20);
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
 const COPIES_SHARE: u64 = 16;
-const COPIES_SAMPLE: u64 = 256;
+const COPIES_SAMPLE: u64 = 512;
 
 fn data_bytes(tables: &[&TableMeta]) -> u64 {
     tables.iter().map(|table| table.data_bytes).sum()
@@ -31,7 +33,7 @@ fn data_bytes(tables: &[&TableMeta]) -> u64 {
 struct Weighed {
     bytes: u64,
     holds: Holds,
-    clock: Option<u8>,
+    asked: Asked,
     stays: bool,
 }
 
@@ -71,8 +73,21 @@ impl Engine {
         let budget = slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside);
         let most = budget / PINNED_OF.1 * PINNED_OF.0 / object_bytes.max(1);
         let wanted = tracker.tracked().0 * u64::from(self.options.pinned_percent) / 100;
-        let with_copies = if self.keeps_warm_copies(store) { most } else { 0 };
-        Pinning::of(tracker.counts(), wanted.min(most), with_copies, self.options.seed)
+        let pinning = Pinning::of(tracker.counts(), wanted.min(most), self.options.seed);
+        if !self.keeps_warm_copies(store) {
+            return pinning;
+        }
+        let (mut seen, mut staying, mut copies) = (0, 0, [0; COUNTS]);
+        for object in self.look_at(store, current, &pinning, (index.first(), index.end()), COPIES_SAMPLE) {
+            seen += 1;
+            match object.holds {
+                Holds::Copy => copies[usize::from(object.asked.count) % COUNTS] += 1,
+                _ => staying += u64::from(object.stays),
+            }
+        }
+        let of_all = |part: u64| (part * index.entries()).checked_div(seen).unwrap_or(0);
+        let room = budget / COPIES_OF.1 * COPIES_OF.0 / object_bytes.max(1);
+        pinning.with_copies(copies.map(of_all), room.saturating_sub(of_all(staying)))
     }
 
     /// What the policy sees of the store.
@@ -88,6 +103,7 @@ impl Engine {
                 due: state.demoting || state.promotes_into_none,
                 spares_hot: !(state.demoting || state.starved),
                 pressed: state.starved,
+                missing: low.saturating_sub(free),
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
                 ..StoreView::default()
@@ -125,7 +141,7 @@ impl Engine {
             let (mut bytes, mut values) = (0, 0);
             for object in self.look_at(store, current, &seen.pinning, (from, to), sample) {
                 bytes += object.bytes;
-                heat.cold_bytes += object.bytes / (1 + u64::from(object.clock.unwrap_or(0)));
+                heat.cold_bytes += object.bytes / (1 + u64::from(object.asked.clock.unwrap_or(0)));
                 heat.pinned_bytes += if object.stays { object.bytes } else { 0 };
                 values += u64::from(object.holds == Holds::Value) * object.bytes;
             }
@@ -160,16 +176,14 @@ impl Engine {
             at = index.skip(at, step);
             store.probes.fetch_add(1, Ordering::Relaxed);
             let hash = key::hash(&key);
-            let clock =
-                current.tracker.as_ref().and_then(|tracker: &std::sync::Arc<Tracker>| tracker.clock(hash));
+            let asked = current.tracker.as_ref().map_or(Asked::default(), |tracker| tracker.asked(hash));
             let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
-            let is_tombstone = location.holds == Holds::Tombstone;
-            let clock = clock.filter(|_| !is_tombstone);
+            let asked = if location.holds == Holds::Tombstone { Asked::default() } else { asked };
             let stays = match location.holds {
-                Holds::Copy => pinning.keeps_copy(clock, hash),
-                _ => pinning.pins(clock, hash),
+                Holds::Copy => pinning.keeps_copy(asked, hash),
+                _ => pinning.pins(asked, hash),
             };
-            Some(Weighed { bytes, holds: location.holds, clock, stays })
+            Some(Weighed { bytes, holds: location.holds, asked, stays })
         })
     }
 
