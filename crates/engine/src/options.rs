@@ -132,8 +132,8 @@ pub struct Options {
     /// In profile `prismdb`: how many of a hundred keys the tracker remembers; each takes eight bytes of memory.
     pub tracked_percent: u32,
     /// In profile `prismdb`: how many of a hundred tracked keys stay on the fast tier, the hottest; those that make up four
-    /// fifths of its objects at most.
-    pub pinned_percent: u32,
+    /// fifths of its objects at most. `None` begins with 70 and goes where the lower tiers have less to do.
+    pub pinned_percent: Option<u32>,
     /// In profile `prismdb`: how the key range is chosen whose objects go down next.
     pub demotion: Demotion,
     /// In profile `prismdb`: when what a read found on the capacity tier comes to the fast one.
@@ -185,7 +185,7 @@ impl Default for Options {
             durability: Durability::Os,
             memtable_bytes: None,
             tracked_percent: 20,
-            pinned_percent: 70,
+            pinned_percent: None,
             demotion: Demotion::Approx,
             promote_reads: PromoteReads::Auto,
             table_bytes: 32 * MIB,
@@ -329,7 +329,7 @@ impl Options {
         );
         check(!self.has_store() || least <= fast, message)?;
         between("tracked_percent", self.tracked_percent.into(), 1, 100)?;
-        between("pinned_percent", self.pinned_percent.into(), 0, 100)?;
+        between("pinned_percent", self.pinned_percent.unwrap_or(0).into(), 0, 100)?;
         between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;

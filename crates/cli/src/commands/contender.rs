@@ -27,8 +27,8 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<Options, Str
             }
             Some(("table", size)) => options.table_bytes = size.parse::<Size>()?.0,
             Some(("pinned", percent)) => {
-                options.pinned_percent =
-                    percent.parse().map_err(|_| format!("{percent:?} is no percentage"))?;
+                let percent = percent.parse().map_err(|_| format!("{percent:?} is no percentage"))?;
+                options.pinned_percent = Some(percent);
             }
             Some((name, _)) => return Err(format!("there is nothing called {name:?} to set")),
             None => match (word.parse::<Profile>(), word.parse()) {
@@ -129,7 +129,8 @@ mod tests {
         let varied = vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30").unwrap();
         assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
         assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
-        assert_eq!((varied.pinned_percent, vary(Options::at("x"), "").unwrap().pinned_percent), (30, 70));
+        let plain = vary(Options::at("x"), "").unwrap();
+        assert_eq!((varied.pinned_percent, plain.pinned_percent), (Some(30), None));
         for word in ["quick", "tables=2MiB", "pinned=some", "promote=later", "table=large"] {
             assert!(vary(Options::at("x"), word).is_err(), "{word}");
         }

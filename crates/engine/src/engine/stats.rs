@@ -76,6 +76,8 @@ pub struct ObjectStats {
     pub tracked_max: u64,
     /// Tracked keys whose newest version lies in a table, as far as was seen.
     pub tracked_below: u64,
+    /// How many of a hundred tracked keys stay.
+    pub pinned_percent: u32,
     /// Tracked keys by clock value, the coldest first.
     pub clocks: [u64; 4],
     /// Choices of what goes down since the store was opened, key ranges weighed for them, and objects that the tracker was
@@ -269,6 +271,7 @@ impl Engine {
                 tracked,
                 tracked_max: current.tracker.as_ref().map_or(0, |tracker| tracker.capacity()),
                 tracked_below,
+                pinned_percent: self.pinned_percent(store),
                 clocks: current.tracker.as_ref().map_or([0; 4], |tracker| tracker.counts()),
                 weighed,
                 selections,
@@ -407,8 +410,15 @@ impl fmt::Display for Stats {
             )?;
             writeln!(
                 f,
-                "heat       {} of {} keys tracked, {} of them below; {} copies; {} ranges weighed in {} choices by {} objects",
-                o.tracked, o.tracked_max, o.tracked_below, o.copies, o.weighed, o.selections, o.probes
+                "heat       {} of {} keys tracked, {} of them below, {} % to stay; {} copies; {} ranges weighed in {} choices by {} objects",
+                o.tracked,
+                o.tracked_max,
+                o.tracked_below,
+                o.pinned_percent,
+                o.copies,
+                o.weighed,
+                o.selections,
+                o.probes
             )?;
         }
         let hits = |counts: HitCounts| {

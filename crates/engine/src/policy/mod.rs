@@ -1,6 +1,7 @@
 //! Policies: pure functions from a view of what exists to a plan of what to do next. No I/O, no clock, no chance but
 //! the view's seed; so each decision can be tested as text in, text out.
 
+pub(crate) mod climb;
 pub(crate) mod leveled;
 pub(crate) mod msc;
 pub(crate) mod placement;

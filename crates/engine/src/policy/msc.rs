@@ -19,6 +19,7 @@
 use super::{Plan, View};
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
+use crate::version::LEVELS_MAX;
 use cuesta_sched::Rng;
 use std::collections::BTreeSet;
 
@@ -147,7 +148,9 @@ pub(crate) fn candidates(view: &View) -> Vec<usize> {
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     let store = is_due(view)?;
     let is_nearly_full = store.due || store.pressed;
-    if is_nearly_full && store.releasable > store.release_min && view.running.is_empty() {
+    // A release beside a demotion takes nothing from it: both check that an object is where they found it.
+    let releases = view.running.iter().any(|running| running.output_level == LEVELS_MAX);
+    if is_nearly_full && store.releasable > store.release_min && !releases {
         return Some(Plan::Release { pinning: store.pinning, bytes: store.missing.max(store.release_min) });
     }
     // The capacity tier keeps a part for deletes. Once it is down to that, what gives room back goes, and else only what

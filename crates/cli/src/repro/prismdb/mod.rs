@@ -71,6 +71,12 @@ pub(super) const PAPER: Paper = Paper {
             claims: profile::figure_11a,
         },
         Experiment {
+            name: "fig11b",
+            about: "the pinning threshold, found by trying, beside five that are given",
+            runs: &[plans::THRESHOLD],
+            claims: profile::figure_11b,
+        },
+        Experiment {
             name: "table5",
             about: "workloads like Twitter's clusters 39, 19 and 51, beside RocksDB",
             runs: &plans::TWITTER,

@@ -32,6 +32,15 @@ pub(super) const ROCKSDB: &str = "rocksdb";
 pub(super) const PRECISE: &str = "prismdb, precise";
 pub(super) const RANDOM: &str = "prismdb, random";
 
+/// Thresholds that are given, with their variants.
+pub(super) const FIXED: [(&str, &str); 5] = [
+    ("pinned 10", "prismdb,pinned=10"),
+    ("pinned 30", "prismdb,pinned=30"),
+    ("pinned 50", "prismdb,pinned=50"),
+    ("pinned 70", "prismdb,pinned=70"),
+    ("pinned 90", "prismdb,pinned=90"),
+];
+
 pub(super) const YCSB: Run = run("prismdb-ycsb", ycsb);
 pub(super) const UNSCALED: Run =
     run("prismdb-unscaled", |setting| Plan { devices: devices(setting, 1.0), ..ycsb(setting) });
@@ -58,6 +67,14 @@ pub(super) const SKEWS: [Run; 5] = [
 pub(super) const SYNC: Run = run("prismdb-sync", |setting| Plan {
     stages: vec![stage(setting, Workload::A, ROUNDS), stage(setting, Workload::F, ROUNDS)],
     durability: "sync".to_owned(),
+    ..base(setting)
+});
+/// The threshold that is found by trying, and thresholds that are given.
+pub(super) const THRESHOLD: Run = run("prismdb-threshold", |setting| Plan {
+    entries: std::iter::once(ours(PRISMDB, "prismdb"))
+        .chain(FIXED.map(|(name, variant)| ours(name, variant)))
+        .collect(),
+    stages: [Workload::A, Workload::B, Workload::C].map(|workload| stage(setting, workload, ROUNDS)).to_vec(),
     ..base(setting)
 });
 pub(super) const PROMOTION: Run = run("prismdb-promotion", |setting| Plan {

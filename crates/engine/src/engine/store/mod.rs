@@ -25,6 +25,7 @@ use crate::error::{ErrorKind, Result};
 use crate::key::{self, Entry, Kind, Seq, Trailer};
 use crate::memory::Holder;
 use crate::planted::{self, Bug};
+use crate::policy::climb::Climb;
 use crate::store::{
     Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlotRun, Slots, Space, Write, class, fill,
     object_bytes, slot_bytes,
@@ -82,6 +83,8 @@ struct State {
     replaced: u64,
     /// Where the last release ended.
     released_to: Vec<u8>,
+    /// Where the pinning threshold stands, if it is not given.
+    climb: Climb,
     /// How often the policy was asked.
     asked: u64,
 }
@@ -108,6 +111,7 @@ impl Store {
             demoted: 0,
             replaced: 0,
             released_to: Vec::new(),
+            climb: Climb::default(),
             asked: 0,
         };
         Self {

@@ -4,6 +4,7 @@
 use super::Store;
 use crate::engine::{Current, Engine};
 use crate::key;
+use crate::policy::climb::Work;
 use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View};
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
@@ -17,8 +18,10 @@ const HIGH_SHARE: u64 = 50;
 const LOW_SHARE: u64 = 20;
 /// Of the bytes that slabs may have, what objects that stay may take: four parts in five.
 const PINNED_OF: (u64, u64) = (4, 5);
-/// And with copies, which go for nothing: nineteen in twenty.
-const COPIES_OF: (u64, u64) = (19, 20);
+/// And with copies, which go for nothing: nine in ten, so that there is something to let go of before the low mark.
+const COPIES_OF: (u64, u64) = (9, 10);
+/// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for that.
+const DEAR: u64 = 16;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
@@ -35,6 +38,46 @@ struct Weighed {
     holds: Holds,
     asked: Asked,
     stays: bool,
+}
+
+/// Every object between two places, or so many of them, evenly.
+fn look_at<'a>(
+    current: &'a Current,
+    pinning: &'a Pinning,
+    (from, to): (Position, Position),
+    sample: u64,
+) -> impl Iterator<Item = Weighed> + 'a {
+    let index = &current.contents.index;
+    let step = index.count(from, to).div_ceil(sample).max(1);
+    let (mut at, mut key) = (from, Vec::new());
+    std::iter::from_fn(move || {
+        let location = index.entry_to(at, &mut key).filter(|_| at < to)?;
+        at = index.skip(at, step);
+        let hash = key::hash(&key);
+        let asked = current.tracker.as_ref().map_or(Asked::default(), |tracker| tracker.asked(hash));
+        let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
+        let asked = if location.holds == Holds::Tombstone { Asked::default() } else { asked };
+        let stays = match location.holds {
+            Holds::Copy => pinning.keeps_copy(asked, hash),
+            _ => pinning.pins(asked, hash),
+        };
+        Some(Weighed { bytes, holds: location.holds, asked, stays })
+    })
+}
+
+/// Bytes of cold copies, by a sample.
+fn releasable(current: &Current, pinning: &Pinning) -> u64 {
+    let index = &current.contents.index;
+    if index.copies() * COPIES_SHARE < index.entries() {
+        return 0;
+    }
+    let all = (index.first(), index.end());
+    let (mut seen, mut bytes) = (0, 0);
+    for object in look_at(current, pinning, all, COPIES_SAMPLE) {
+        seen += 1;
+        bytes += if object.holds == Holds::Copy && !object.stays { object.bytes } else { 0 };
+    }
+    (bytes * index.entries()).checked_div(seen).unwrap_or(0)
 }
 
 impl Store {
@@ -61,6 +104,22 @@ impl Engine {
         (free, (slab_bytes / HIGH_SHARE).max(memtable), (slab_bytes / LOW_SHARE).max(2 * memtable))
     }
 
+    /// How many of a hundred tracked keys stay.
+    pub(in crate::engine) fn pinned_percent(&self, store: &Store) -> u32 {
+        self.options.pinned_percent.unwrap_or_else(|| store.state.lock().climb.percent())
+    }
+
+    /// What has been asked of the store, and what lower tiers did for it.
+    fn work_so_far(&self) -> Work {
+        let [gets, writes, _] = self.operations.reads_and_writes();
+        let io = self.tiers.meter.snapshot();
+        let bytes = |tier| {
+            let all = io.total(tier);
+            all.read_bytes + all.write_bytes
+        };
+        Work { operations: gets + writes, below_bytes: (1..io.tiers()).map(bytes).sum() }
+    }
+
     /// Which objects stay at present.
     pub(super) fn pinning(&self, store: &Store, current: &Current) -> Pinning {
         let Some(tracker) = &current.tracker else { return Pinning::NONE };
@@ -72,30 +131,37 @@ impl Engine {
         let beside = self.options.beside_slabs_bytes();
         let budget = slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside);
         let most = budget / PINNED_OF.1 * PINNED_OF.0 / object_bytes.max(1);
-        let wanted = tracker.tracked().0 * u64::from(self.options.pinned_percent) / 100;
+        let wanted = tracker.tracked().0 * u64::from(self.pinned_percent(store)) / 100;
         let pinning = Pinning::of(tracker.counts(), wanted.min(most), self.options.seed);
         if !self.keeps_warm_copies(store) {
             return pinning;
         }
-        let (mut seen, mut staying, mut copies) = (0, 0, [0; COUNTS]);
-        for object in self.look_at(store, current, &pinning, (index.first(), index.end()), COPIES_SAMPLE) {
+        let (mut seen, mut staying, mut cold, mut copies) = (0, 0, 0, [0; COUNTS]);
+        for object in look_at(current, &pinning, (index.first(), index.end()), COPIES_SAMPLE) {
             seen += 1;
             match object.holds {
                 Holds::Copy => copies[usize::from(object.asked.count) % COUNTS] += 1,
-                _ => staying += u64::from(object.stays),
+                _ if object.stays => staying += 1,
+                _ => cold += 1,
             }
         }
         let of_all = |part: u64| (part * index.entries()).checked_div(seen).unwrap_or(0);
         let room = budget / COPIES_OF.1 * COPIES_OF.0 / object_bytes.max(1);
-        pinning.with_copies(copies.map(of_all), room.saturating_sub(of_all(staying)))
+        // Where what is cold is little beside the tables that it would go to, it costs less to let copies go.
+        let below: u64 = current.version.tables().map(|table| table.meta.data_bytes).sum();
+        let is_dear = of_all(cold) * object_bytes * DEAR < below;
+        let originals = of_all(if is_dear { staying + cold } else { staying });
+        pinning.with_copies(copies.map(of_all), room.saturating_sub(originals))
     }
 
     /// What the policy sees of the store.
     pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
+        let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let mut view = {
             let mut state = store.state.lock();
+            state.climb.look(work, keys);
             state.demoting = free < if state.demoting { low } else { high };
             state.promotes_into_none &= free < low;
             state.asked += 1;
@@ -114,7 +180,7 @@ impl Engine {
             // Where room is short, what is hot goes too: what is left of slabs is what the tier needs.
             let keeps_hot = !self.background.lacks_room();
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
-            view.releasable = self.releasable(store, current, &view.pinning);
+            view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
             view.ranges = self.ranges(current);
         }
@@ -139,7 +205,8 @@ impl Engine {
             let (from, to) = (index.seek(&range.from), index.seek(&range.to));
             let mut heat = RangeHeat::default();
             let (mut bytes, mut values) = (0, 0);
-            for object in self.look_at(store, current, &seen.pinning, (from, to), sample) {
+            for object in look_at(current, &seen.pinning, (from, to), sample) {
+                store.probes.fetch_add(1, Ordering::Relaxed);
                 bytes += object.bytes;
                 heat.cold_bytes += object.bytes / (1 + u64::from(object.asked.clock.unwrap_or(0)));
                 heat.pinned_bytes += if object.stays { object.bytes } else { 0 };
@@ -157,49 +224,6 @@ impl Engine {
             });
             store.weighed.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    /// Every object between two places, or so many of them, evenly.
-    fn look_at<'a>(
-        &self,
-        store: &'a Store,
-        current: &'a Current,
-        pinning: &'a Pinning,
-        (from, to): (Position, Position),
-        sample: u64,
-    ) -> impl Iterator<Item = Weighed> + 'a {
-        let index = &current.contents.index;
-        let step = index.count(from, to).div_ceil(sample).max(1);
-        let (mut at, mut key) = (from, Vec::new());
-        std::iter::from_fn(move || {
-            let location = index.entry_to(at, &mut key).filter(|_| at < to)?;
-            at = index.skip(at, step);
-            store.probes.fetch_add(1, Ordering::Relaxed);
-            let hash = key::hash(&key);
-            let asked = current.tracker.as_ref().map_or(Asked::default(), |tracker| tracker.asked(hash));
-            let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
-            let asked = if location.holds == Holds::Tombstone { Asked::default() } else { asked };
-            let stays = match location.holds {
-                Holds::Copy => pinning.keeps_copy(asked, hash),
-                _ => pinning.pins(asked, hash),
-            };
-            Some(Weighed { bytes, holds: location.holds, asked, stays })
-        })
-    }
-
-    /// Bytes of cold copies, by a sample.
-    fn releasable(&self, store: &Store, current: &Current, pinning: &Pinning) -> u64 {
-        let index = &current.contents.index;
-        if index.copies() * COPIES_SHARE < index.entries() {
-            return 0;
-        }
-        let all = (index.first(), index.end());
-        let (mut seen, mut bytes) = (0, 0);
-        for object in self.look_at(store, current, pinning, all, COPIES_SAMPLE) {
-            seen += 1;
-            bytes += if object.holds == Holds::Copy && !object.stays { object.bytes } else { 0 };
-        }
-        (bytes * index.entries()).checked_div(seen).unwrap_or(0)
     }
 
     /// The key ranges of one table each (of several, where these are small, so that they become one), or of as many objects
