@@ -172,7 +172,7 @@ impl Engine {
         let mut root = self.root.take();
         root.manifest.append(&Edit {
             image,
-            next_file: Some(next_file),
+            next_file: image.map(|_| next_file),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
             asked,

@@ -297,14 +297,20 @@ mod tests {
     }
 
     #[test]
-    fn cold_copies_go_first_when_nothing_runs() {
+    fn cold_copies_go_first_whatever_goes_down_meanwhile() {
         let store = StoreView { releasable: 101, ..store("a..c 100/0") };
         let view = View { store: Some(store.clone()), ..view("tier 1000 500\ntier 20000 700") };
         assert_eq!(plan(&view).unwrap().to_string(), "release 100 bytes of copies");
         let few = View { store: Some(StoreView { releasable: 100, ..store }), ..view.clone() };
         assert_eq!(plan(&few).unwrap().to_string(), "demote [a..c)");
-        let running = plan(&view).unwrap().running();
-        assert_eq!(plan(&View { running: vec![running], ..view }), None);
+        // Beside a demotion, but not twice.
+        let [releases, demotes] = [&view, &few].map(|view| plan(view).unwrap().running());
+        let beside = View { running: vec![demotes], ..view.clone() };
+        assert_eq!(plan(&beside).unwrap().to_string(), "release 100 bytes of copies");
+        let short = StoreView { missing: 150, ..view.store.clone().unwrap() };
+        let short = View { store: Some(short), ..view.clone() };
+        assert_eq!(plan(&short).unwrap().to_string(), "release 150 bytes of copies");
+        assert_eq!(plan(&View { running: vec![releases], ..view }), None);
     }
 
     #[test]

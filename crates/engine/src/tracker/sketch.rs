@@ -4,7 +4,7 @@
 //! bits for a fifth of the keys forget it in between; so which of two such objects is worth the room takes a count that
 //! lasts longer. This is a count-min sketch (Cormode and Muthukrishnan, 2005) with conservative update and ageing, as TinyLFU
 //! has it (Einziger, Friedman and Manes, 2017): a block is one cache line, a key has four counters of four bits in one block,
-//! and the least of them is its count, never less than the truth since the last halvings.
+//! and the least of them is its count: the truth since the last halvings, or more where others share all four.
 //!
 //! A block halves its counters when so many have been added to it, by itself: no sweep, and no number that all threads share.
 //! An access touches one line, and writes to it only while the key's count still grows. Threads change words by
@@ -22,7 +22,7 @@ const KEYS: u64 = 32;
 /// A block is halved once a key has so many additions on average. With the skew of YCSB that is about ten reads for each key.
 const ADDITIONS: u64 = 3 * KEYS;
 /// Counts end here.
-pub(crate) const COUNT_MAX: u8 = 15;
+const COUNT_MAX: u8 = 15;
 /// Different counts.
 pub(crate) const COUNTS: usize = COUNT_MAX as usize + 1;
 
