@@ -389,6 +389,8 @@ impl Run {
         let len = match rng.below(20) {
             0 => 20_000,
             1..4 => 3000,
+            // Many of one length: a slot that is free too early must be taken again to be noticed.
+            4..10 => 100,
             _ => rng.below(200),
         };
         let mut value = format!("v{}-", self.version).into_bytes();
