@@ -129,7 +129,8 @@ pub struct Options {
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
     /// at most 64 MiB and a 24th of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
-    /// In profile `prismdb`: how many of a hundred keys the tracker remembers; each takes eight bytes of memory.
+    /// In profile `prismdb`: how many of a hundred keys the tracker remembers; each takes eight bytes of memory,
+    /// and all keys take two more.
     pub tracked_percent: u32,
     /// In profile `prismdb`: how many of a hundred tracked keys stay on the fast tier, the hottest; those that make up four
     /// fifths of its objects at most. `None` begins with 70 and goes where the lower tiers have less to do.

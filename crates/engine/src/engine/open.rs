@@ -164,7 +164,7 @@ impl Engine {
             lead.log.trim()?;
             Ok(lead.log.durable())
         })?;
-        let image = self.write_image()?;
+        let image = self.write_image();
         let (next_file, asked) = {
             let catalog = self.catalog.lock();
             (catalog.next_file, catalog.newly_asked())

@@ -6,7 +6,7 @@
 //! the key's newest version lies below the fast tier, as far as anybody has seen, and the clock. It holds no key.
 //!
 //! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So an
-//! access touches two lines, and the counts if something changes, takes no lock, and never walks further than four times
+//! access touches two lines, one of the sketch, and the counts if something changes, takes no lock, and never walks further than four times
 //! round its set. Threads change words by compare-and-swap; who loses a
 //! race lets its access go, and the counts stay exact.
 //!

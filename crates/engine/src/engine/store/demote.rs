@@ -12,7 +12,7 @@
 //! paper's hot objects stay the only version, which is best for what is written again before it cools.
 
 use super::promote::Rising;
-use super::{Filling, Store};
+use super::{Filling, Store, asked};
 use crate::engine::Engine;
 use crate::engine::admission::Work;
 use crate::engine::iterate::Source;
@@ -22,7 +22,7 @@ use crate::key;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
 use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
-use crate::tracker::{Asked, Pinning, Seen, Tracker};
+use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, TableHandle, TableMeta, Version};
 use cuesta_device::Cause;
@@ -101,11 +101,6 @@ impl Outcome {
         self.keys.iter().for_each(|(key, location)| changes.push(key, *location));
         changes
     }
-}
-
-/// What is known of a key of this hash.
-fn asked(tracker: Option<&Arc<Tracker>>, hash: u64) -> Asked {
-    tracker.map_or(Asked::default(), |tracker| tracker.asked(hash))
 }
 
 impl Engine {

@@ -127,17 +127,14 @@ impl Writer<'_> {
 
 impl Engine {
     /// Writes the image of the present contents: its number, which an edit is to name. `None` when there is no store, or the
-    /// image could not be written.
-    ///
-    /// # Errors
-    /// What the tier says when a file that is worth nothing cannot be removed.
-    pub(in crate::engine) fn write_image(&self) -> Result<Option<u64>> {
+    /// image could not be written: nobody has been promised one, so the close goes on.
+    pub(in crate::engine) fn write_image(&self) -> Option<u64> {
         let current = self.current.load_full();
-        let Some(tracker) = &current.tracker else { return Ok(None) };
+        let tracker = current.tracker.as_ref()?;
         let number = self.catalog.lock().take_file_number();
         let file = FileId::new(FileKind::Image, number);
         let tier = tier_of(&self.tiers);
-        let Ok(device) = tier.directory.create(&file.to_string(), Access::Buffered) else { return Ok(None) };
+        let device = tier.directory.create(&file.to_string(), Access::Buffered).ok()?;
         let device = self.tiers.metered(device, tier.ordinal, Cause::Manifest);
         let place = Place { store: self.store, file, offset: 0 };
         let group = encode_header(self.store, file).to_vec();
@@ -153,10 +150,11 @@ impl Engine {
         });
         if written.is_err() {
             tier.uncount(writer.counted);
-            tier.remove(file)?;
-            return Ok(None);
+            // What cannot be removed is an orphan, and the next open removes it.
+            drop(tier.remove(file));
+            return None;
         }
-        Ok(Some(number))
+        Some(number)
     }
 }
 

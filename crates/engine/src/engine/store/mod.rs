@@ -30,7 +30,7 @@ use crate::store::{
     Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlotRun, Slots, Space, Write, class, fill,
     object_bytes, slot_bytes,
 };
-use crate::tracker::{Seen, Tracker};
+use crate::tracker::{Asked, Seen, Tracker};
 use crate::version::{Edit, Version};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
@@ -164,6 +164,11 @@ pub(super) fn tracker_of(keys: u64, options: &crate::Options, heat: Heat) -> Arc
     let capacity = tracker_keys(keys, options, heat.capacity).unwrap_or(heat.capacity);
     let seed = if heat.words.is_empty() { options.seed } else { heat.seed };
     Arc::new(Tracker::of_words(keys, capacity, seed, &heat.words, &heat.counted))
+}
+
+/// What is known of a key of this hash.
+fn asked(tracker: Option<&Arc<Tracker>>, hash: u64) -> Asked {
+    tracker.map_or(Asked::default(), |tracker| tracker.asked(hash))
 }
 
 /// Keys of the store and of tables, each as often as it has versions in containers.

@@ -22,7 +22,7 @@ use crate::memory::{Charge, Holder, Memory};
 use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
 use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
-use crate::tracker::{Asked, Pinning, Seen};
+use crate::tracker::{Pinning, Seen};
 use crate::version::{Edit, TableHandle};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -166,7 +166,7 @@ impl Engine {
             return false;
         }
         let hash = key::hash(entry.key);
-        let asked = current.tracker.as_ref().map_or(Asked::default(), |tracker| tracker.asked(hash));
+        let asked = super::asked(current.tracker.as_ref(), hash);
         let is_enough = {
             let mut offers = store.promotions.offers.lock();
             match offers.believed.checked_sub(1) {

@@ -54,7 +54,7 @@ fn look_at<'a>(
         let location = index.entry_to(at, &mut key).filter(|_| at < to)?;
         at = index.skip(at, step);
         let hash = key::hash(&key);
-        let asked = current.tracker.as_ref().map_or(Asked::default(), |tracker| tracker.asked(hash));
+        let asked = super::asked(current.tracker.as_ref(), hash);
         let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
         let asked = if location.holds == Holds::Tombstone { Asked::default() } else { asked };
         let stays = match location.holds {
