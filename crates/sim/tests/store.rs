@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 use cuesta::{Cause, Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
-use cuesta_device::sim::{SimConfig, SimDisk};
+use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk};
 use cuesta_sched::Sched;
 use cuesta_sim::{Profile, options_of, world};
 
@@ -318,6 +318,27 @@ fn a_damaged_image_costs_time_and_heat() {
             let db = Db::open_in(&options, world(sched, disk)).unwrap();
             assert_eq!(db.stats().objects.unwrap().tracked, 0);
             assert!((0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1)));
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_close_goes_on_without_an_image_that_cannot_be_written() {
+    on_a_disk(|sched, disk| {
+        for kind in [OpKind::Create, OpKind::Write, OpKind::Sync] {
+            let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+            (0..100).for_each(|i| assert!(db.put(key(i), value(i, 1)).is_ok()));
+            db.flush().unwrap();
+            let fails = |kind| Fault::new(Effect::Fail(Failure::Io)).on(kind).named("image").since(1);
+            // And what was written of it cannot be removed.
+            disk.set_faults(vec![fails(kind), fails(OpKind::Remove)]);
+            db.close().unwrap();
+            assert!(disk.faults_struck() > 0);
+            disk.set_faults(Vec::new());
+            let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+            assert_eq!((db.stats().objects.unwrap().tracked, image_of(disk)), (0, None));
+            assert!((0..100).all(|i| db.get(key(i)).unwrap().unwrap()[..] == value(i, 1)));
             db.close().unwrap();
         }
     });
