@@ -10,7 +10,7 @@ pub enum Profile {
     /// Sorted tables in levels; the upper levels on the fast tier.
     #[default]
     Leveled,
-    /// Objects in slots on the fast tier, cold ones in one level of sorted tables on the capacity tier: PrismDB (Raina et
+    /// Objects in slots on the fast tier, cold ones in sorted tables on the capacity tier: PrismDB (Raina et
     /// al., ASPLOS 2023). Needs two tiers.
     PrismDb,
 }

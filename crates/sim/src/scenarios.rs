@@ -2,7 +2,7 @@
 
 use crate::fixture::{contents, options, small_fast_bytes, world};
 use crate::model::Model;
-use cuesta::{Batch, Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
+use cuesta::{Batch, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
@@ -50,6 +50,10 @@ fn small() -> Options {
     let mut options = options(3, Durability::Os);
     options.tiers[0].capacity_bytes = small_fast_bytes();
     (options.promote_reads, options.demotion) = (PromoteReads::Always, Demotion::Approx);
+    if options.profile != Some(Profile::Leveled) {
+        // The sorted log has two levels from a mebibyte on.
+        options.level_ratio = 2;
+    }
     options
 }
 
@@ -592,6 +596,18 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "a sorted log of two levels",
+        before: |a| {
+            below_twice(a);
+            a.write(&[("fill000", None), ("fill037", V)], Durability::Os);
+        },
+        during: |a| {
+            a.fill(3, 30_000);
+            a.flush();
+            a.settle();
+        },
+    },
+    Scenario {
         name: "unlogged writes",
         before: |a| a.open(),
         during: |a| {
@@ -608,6 +624,15 @@ pub const ALL: &[Scenario] = &[
 fn below(a: &mut Actor<'_>) {
     a.open();
     a.fill(90, 6000);
+    a.flush();
+    a.settle();
+    a.rest();
+}
+
+/// As [`below`], and there is so much of it that the sorted log has two levels.
+fn below_twice(a: &mut Actor<'_>) {
+    a.open();
+    a.fill(80, 30_000);
     a.flush();
     a.settle();
     a.rest();

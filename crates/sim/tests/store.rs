@@ -267,6 +267,81 @@ fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
     });
 }
 
+/// A log that is several times larger than the store, of two levels at least.
+fn deep() -> Options {
+    Options { level_ratio: 2, ..half(PromoteReads::Always) }
+}
+
+/// Levels of the sorted log that have anything.
+fn levels(db: &Db) -> usize {
+    db.stats().levels.iter().filter(|level| level.tables > 0).count()
+}
+
+#[test]
+fn a_log_of_several_levels_answers_with_what_is_newest() {
+    on_a_disk(|sched, disk| {
+        let mut db = Db::open_in(&deep(), world(sched, disk)).unwrap();
+        let mut rng = cuesta_sched::Rng::new(11);
+        let (mut model, mut deepest) = (std::collections::BTreeMap::new(), 0);
+        for round in 0..12 {
+            for _ in 0..1500 {
+                let i = rng.below(5000);
+                if rng.one_in(4) {
+                    db.delete(many(i)).unwrap();
+                    model.remove(&i);
+                } else if rng.one_in(3) {
+                    let found = db.get(many(i)).unwrap();
+                    assert_eq!(found.as_deref(), model.get(&i).map(Vec::as_slice), "{i} in round {round}");
+                } else {
+                    db.put(many(i), value(i, round)).unwrap();
+                    model.insert(i, value(i, round));
+                }
+            }
+            if round % 4 == 3 {
+                db.wait_for_background().unwrap();
+                deepest = deepest.max(levels(&db));
+                let scanned: Vec<_> = db.scan(Range::all()).unwrap().map(Result::unwrap).collect();
+                let pairs = scanned.iter().map(|(key, value)| (key.clone(), value.to_vec()));
+                let expected = model.iter().map(|(i, value)| (many(*i).into_bytes(), value.clone()));
+                assert!(pairs.eq(expected), "round {round}");
+                db.close().unwrap();
+                db = Db::open_in(&deep(), world(sched, disk)).unwrap();
+            }
+        }
+        assert!(deepest > 1, "{}", db.stats());
+        // What is deleted at last gives the room of all levels back.
+        (0..5000).for_each(|i| assert!(db.delete(many(i)).is_ok()));
+        db.close().unwrap();
+        let problems = cuesta::verify_in(&deep(), world(sched, disk), &mut |_| {}).unwrap().problems;
+        assert!(problems.is_empty(), "{problems:?}");
+    });
+}
+
+#[test]
+fn what_went_down_anew_below_a_reader_does_not_come_up_as_it_was() {
+    on_a_disk(|sched, disk| {
+        let db = Db::open_in(&deep(), world(sched, disk)).unwrap();
+        (0..3000).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert!(levels(&db) > 1, "{}", db.stats());
+        let below: Vec<u64> =
+            (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(6).collect();
+        read_twice(&db, &below);
+        below[..3].iter().for_each(|i| assert!(db.put(many(*i), value(*i, 2)).is_ok()));
+        // What is hotter comes in, so most of these go down; meanwhile nothing is idle.
+        for i in 0..3000 {
+            db.put(format!("other{i:05}"), value(i, 9)).unwrap();
+            (0..3).for_each(|_| assert!(db.get(format!("other{i:05}")).is_ok()));
+        }
+        assert!(lie_in(&db, "store", below[..3].iter().copied()) < 3, "{}", db.stats());
+        sched.sleep(std::time::Duration::from_secs(3));
+        let version = |i: usize| db.get(many(below[i])).unwrap().unwrap()[8];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(version), [2, 2, 2, 1, 1, 1]);
+        db.close().unwrap();
+    });
+}
+
 fn image_of(disk: &SimDisk) -> Option<String> {
     disk.files(1).into_iter().map(|file| file.name).find(|name| name.starts_with("image-"))
 }

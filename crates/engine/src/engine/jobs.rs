@@ -204,9 +204,10 @@ impl Engine {
                 let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
                 Edit { removed: vec![*table], added, ..Edit::default() }
             }
-            Plan::Demote { tables, level, from, to, pinning } => {
+            Plan::Demote { tables, level, drop_tombstones, from, to, pinning } => {
                 drop(current);
-                return self.demote(&Demotion { tables, level: *level, from, to, pinning });
+                let (level, bottom) = (*level, *drop_tombstones);
+                return self.demote(&Demotion { tables, level, bottom, from, to, pinning });
             }
             Plan::Release { pinning, bytes } => {
                 drop(current);

@@ -122,7 +122,7 @@ pub(crate) fn reclaim(view: &View) -> Option<Plan> {
 }
 
 /// The first plan whose outputs have room, else the first: when that finds no room, those who wait are told.
-fn first_that_fits(view: &View, plans: impl Iterator<Item = Plan>) -> Option<Plan> {
+pub(super) fn first_that_fits(view: &View, plans: impl Iterator<Item = Plan>) -> Option<Plan> {
     let mut first = None;
     for plan in plans {
         if view.has_room_for(needs(view, &plan)) {
@@ -152,7 +152,7 @@ fn needs(view: &View, plan: &Plan) -> u64 {
 fn merges_of(view: &View, level: usize) -> Box<dyn Iterator<Item = Plan> + '_> {
     match level {
         0 => Box::new(plan_level0(view)),
-        _ => Box::new(plan_level(view, level)),
+        _ => Box::new(merges_between(view, level, output_of(view, level))),
     }
 }
 
@@ -181,10 +181,9 @@ fn output_of(view: &View, level: usize) -> usize {
     (level + 1..wanted).find(|between| view.levels[*between].bytes() > 0).unwrap_or(wanted)
 }
 
-/// The tables of `level`, those that drag the least along first: neighbours together where that drags less, since the
-/// tables of the next level at both ends of what is merged reach beyond it.
-fn plan_level(view: &View, level: usize) -> impl Iterator<Item = Plan> {
-    let output = output_of(view, level);
+/// Merges of tables of `level` into `output`, those that drag the least along first: neighbours together where that drags less,
+/// since the tables of the output at both ends of what is merged reach beyond it.
+pub(super) fn merges_between(view: &View, level: usize, output: usize) -> impl Iterator<Item = Plan> {
     let mut candidates: Vec<(f64, &[TableView])> = Vec::new();
     for run in &view.levels[level].runs {
         candidates.extend((0..run.tables.len()).flat_map(|from| together_from(view, run, from, output)));
@@ -259,7 +258,7 @@ fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Opt
 /// Whether a running plan writes to one of the levels that this one reads, writes or passes, among the same keys.
 fn meets_running(view: &View, level: usize, output: usize, smallest: &[u8], largest: &[u8]) -> bool {
     view.running.iter().any(|running| {
-        let same_keys = running.smallest.as_slice() <= largest && smallest <= running.largest.as_slice();
+        let same_keys = running.from.as_slice() <= largest && smallest < running.to.as_slice();
         same_keys && (level..=output).contains(&running.output_level)
     })
 }

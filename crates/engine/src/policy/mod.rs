@@ -6,6 +6,7 @@ pub(crate) mod leveled;
 pub(crate) mod msc;
 pub(crate) mod placement;
 pub(crate) mod promotion;
+pub(crate) mod sorted_log;
 
 use crate::options::Options;
 use crate::tracker::Pinning;
@@ -58,8 +59,14 @@ pub(crate) struct LevelView {
 pub(crate) struct RunningPlan {
     pub(crate) inputs: Vec<u64>,
     pub(crate) output_level: usize,
-    pub(crate) smallest: Vec<u8>,
-    pub(crate) largest: Vec<u8>,
+    pub(crate) from: Vec<u8>,
+    /// The first key behind.
+    pub(crate) to: Vec<u8>,
+}
+
+/// The first key behind another.
+fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 /// What a policy decides from.
@@ -99,7 +106,15 @@ pub(crate) enum Plan {
     /// Put a table's data on another tier as it is.
     Relocate { table: u64, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
     /// Merge the store's objects from one key up to before another with tables, into `level`, but for those that stay.
-    Demote { tables: Vec<u64>, level: usize, from: Vec<u8>, to: Vec<u8>, pinning: Pinning },
+    Demote {
+        tables: Vec<u64>,
+        level: usize,
+        /// Nothing older of these keys lies below that.
+        drop_tombstones: bool,
+        from: Vec<u8>,
+        to: Vec<u8>,
+        pinning: Pinning,
+    },
     /// Let so many bytes of the store's copies of what tables have go, but for those that stay.
     Release { pinning: Pinning, bytes: u64 },
 }
@@ -111,27 +126,27 @@ impl Plan {
             Self::Merge { inputs, output_level, smallest, largest, .. } => RunningPlan {
                 inputs: inputs.iter().flat_map(|(_, numbers)| numbers.iter().copied()).collect(),
                 output_level: *output_level,
-                smallest: smallest.clone(),
-                largest: largest.clone(),
+                from: smallest.clone(),
+                to: behind(largest),
             },
             Self::Move { table, to, smallest, largest, .. }
             | Self::Relocate { table, level: to, smallest, largest, .. } => RunningPlan {
                 inputs: vec![*table],
                 output_level: *to,
-                smallest: smallest.clone(),
-                largest: largest.clone(),
+                from: smallest.clone(),
+                to: behind(largest),
             },
             Self::Demote { tables, level, from, to, .. } => RunningPlan {
                 inputs: tables.clone(),
                 output_level: *level,
-                smallest: from.clone(),
-                largest: to.clone(),
+                from: from.clone(),
+                to: to.clone(),
             },
             Self::Release { .. } => RunningPlan {
                 inputs: Vec::new(),
                 output_level: LEVELS_MAX,
-                smallest: Vec::new(),
-                largest: AFTER_ALL.to_vec(),
+                from: Vec::new(),
+                to: AFTER_ALL.to_vec(),
             },
         }
     }
@@ -164,7 +179,9 @@ impl LevelView {
 impl View {
     /// Whether some tier has room for outputs as large as `inputs`; a merge leases its worst case before it begins.
     pub(crate) fn has_room_for(&self, inputs: u64) -> bool {
-        self.tiers.is_empty() || self.tiers.iter().any(|tier| tier.free > inputs + inputs / 4)
+        // The first tier is the store's, where there is one.
+        let mut tiers = self.tiers.iter().skip(usize::from(self.store.is_some()));
+        self.tiers.is_empty() || tiers.any(|tier| tier.free > inputs + inputs / 4)
     }
 
     /// The view of a version; linear in its tables.
@@ -214,11 +231,17 @@ impl View {
     }
 }
 
-/// The next thing to do, if anything is due. With a store below the memtable that is a demotion; else room on a tier that is almost out of it, then merges, then merges for the
-/// room that they give back, then tables that lie on the wrong tier.
+/// The next thing to do, if anything is due. With a store below the memtable that is a demotion or a merge within the sorted
+/// log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room on a tier that
+/// is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
-    if view.store.is_some() {
-        return msc::plan(view);
+    if let Some(store) = &view.store {
+        let within = || sorted_log::plan(view);
+        let planned = match store.pressed {
+            true => msc::plan(view).or_else(within),
+            false => within().or_else(|| msc::plan(view)),
+        };
+        return planned.or_else(|| sorted_log::reclaim(view));
     }
     placement::urgent(view)
         .or_else(|| leveled::plan(view))
@@ -244,7 +267,7 @@ impl fmt::Display for Plan {
                 write!(f, "relocate #{table} of L{level} to tier {to}")
             }
             Self::Release { bytes, .. } => write!(f, "release {bytes} bytes of copies"),
-            Self::Demote { tables, level, from, to, pinning } => {
+            Self::Demote { tables, level, drop_tombstones: _, from, to, pinning } => {
                 let whole = if *pinning == Pinning::NONE { " whole" } else { "" };
                 write!(f, "demote{whole} [{}..{})", from.escape_ascii(), to.escape_ascii())?;
                 let tables: Vec<_> = tables.iter().map(|number| format!("#{number}")).collect();

@@ -46,6 +46,10 @@ pub(crate) struct StoreView {
     /// Which objects stay.
     pub(crate) pinning: Pinning,
     pub(crate) demotion: Demotion,
+    /// Bytes that slabs may have.
+    pub(crate) bytes: u64,
+    /// The level of the sorted log that objects go to ([`super::sorted_log`]).
+    pub(crate) level: usize,
     /// For what is drawn.
     pub(crate) seed: u64,
     /// In key order, disjoint; told only when a demotion may be due.
@@ -63,7 +67,7 @@ pub(crate) struct RangeHeat {
     pub(crate) replaced_bytes: u64,
 }
 
-/// A key range, what the store has in it, and the tables that lie in it whole.
+/// A key range, what the store has in it, and the tables of the level that objects go to that lie in it whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeView {
     pub(crate) from: Vec<u8>,
@@ -118,8 +122,7 @@ fn is_due(view: &View) -> Option<&StoreView> {
 fn eligible<'a>(view: &'a View, store: &'a StoreView) -> impl Iterator<Item = usize> + Clone + 'a {
     let free = view.tiers.last().map_or(u64::MAX, |tier| tier.free);
     store.ranges.iter().enumerate().filter_map(move |(i, range)| {
-        let overlaps =
-            |running: &super::RunningPlan| running.smallest < range.to && range.from < running.largest;
+        let overlaps = |running: &super::RunningPlan| running.from < range.to && range.from < running.to;
         let fits = range.bytes() + range.bytes() / 4 <= free;
         (range.object_bytes > 0 && fits && !view.running.iter().any(overlaps)).then_some(i)
     })
@@ -179,9 +182,11 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
             whole.map(|range| (range, Pinning::NONE))
         })
         .or_else(|| Some((fitting.filter(helps).min_by(by_growth)?, Pinning::NONE)))?;
+    let mut deeper = view.levels.iter().skip(store.level + 1);
     Some(Plan::Demote {
         tables: range.tables.clone(),
-        level: view.levels.len() - 1,
+        level: store.level,
+        drop_tombstones: deeper.all(|deeper| deeper.overlapping(&range.from, &range.to).next().is_none()),
         from: range.from.clone(),
         to: range.to.clone(),
         pinning,
@@ -243,15 +248,16 @@ mod tests {
 
     fn store(text: &str) -> StoreView {
         let pinning = Pinning::of([1; 4], 2, 1);
-        StoreView { due: true, pinning, release_min: 100, ranges: ranges(text), ..StoreView::default() }
+        let ranges = ranges(text);
+        StoreView { due: true, level: 7, pinning, release_min: 100, ranges, ..StoreView::default() }
     }
 
     fn check_when(pressed: bool, ranges: &str, running: &str, expected: Expect) {
-        let running = running.split_once("..").map(|(smallest, largest)| RunningPlan {
+        let running = running.split_once("..").map(|(from, to)| RunningPlan {
             inputs: Vec::new(),
             output_level: 7,
-            smallest: smallest.into(),
-            largest: largest.into(),
+            from: from.into(),
+            to: to.into(),
         });
         let view = View {
             store: Some(StoreView { pressed, ..store(ranges) }),
@@ -318,12 +324,8 @@ mod tests {
         let many: Vec<String> = (10..40).map(|i| format!("{i}..{} 10/10", i + 1)).collect();
         let drawn = |demotion, seed| {
             let store = StoreView { demotion, seed, ..store(&many.join(", ")) };
-            let running = RunningPlan {
-                inputs: Vec::new(),
-                output_level: 7,
-                smallest: "10".into(),
-                largest: "12".into(),
-            };
+            let running =
+                RunningPlan { inputs: Vec::new(), output_level: 7, from: "10".into(), to: "12".into() };
             let running = vec![running];
             candidates(&View { store: Some(store), running, ..view("tier 1000 500\ntier 20000 700") })
         };

@@ -37,6 +37,8 @@ type Keys = (Vec<u8>, Vec<u8>);
 pub(in crate::engine) struct Demotion<'a> {
     pub(in crate::engine) tables: &'a [u64],
     pub(in crate::engine) level: usize,
+    /// Nothing older of its keys lies below.
+    pub(in crate::engine) bottom: bool,
     pub(in crate::engine) from: &'a [u8],
     pub(in crate::engine) to: &'a [u8],
     pub(in crate::engine) pinning: &'a Pinning,
@@ -237,13 +239,13 @@ impl Engine {
             let hash = key::hash(entry.key);
             let is_hot = demotion.pinning.pins(asked(tracker.as_ref(), hash), hash);
             if is_hot && contents.index.locations(entry.key).next().is_none() {
-                rising.borrow_mut().add(entry, 0);
+                rising.borrow_mut().add(entry, Vec::new());
             }
         };
         let job = RunJob {
             need,
             level: demotion.level,
-            bottom: true,
+            bottom: demotion.bottom,
             cause: Cause::Demotion,
             paced: &paced,
             keys: (None, None),

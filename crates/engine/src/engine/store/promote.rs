@@ -9,8 +9,8 @@
 //! nothing. Who rises is who would stay ([`Pinning::keeps_copy`]). Offers gather up to a bound and come in as one write and one
 //! sync; each such batch makes a new index, most of which is copied, so a batch is half of a memtable.
 //!
-//! The edit that brings them in leaves out those of which the store has a version by then, and those whose table is no
-//! longer the one that they were read from: what came between may be newer.
+//! The edit that brings them in leaves out those of which the store has a version by then, and those for which a read would
+//! ask other tables than the ones that were asked: what came between may be newer.
 
 use super::{Filling, Store, object_bytes, slot_bytes};
 use crate::cache::Cache;
@@ -23,7 +23,7 @@ use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
 use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
 use crate::tracker::{Pinning, Seen};
-use crate::version::{Edit, TableHandle};
+use crate::version::{Edit, TableHandle, Version};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -51,8 +51,14 @@ pub(super) struct Rising {
 struct Risen {
     trailer: Trailer,
     value: Vec<u8>,
-    /// The table that it was read from.
-    table: u64,
+    /// The tables that were asked for it; the last had it.
+    asked: Vec<u64>,
+}
+
+/// The tables that a read of `key` asks, in turn.
+fn tables_asked<'a>(version: &'a Version, key: &'a [u8]) -> impl Iterator<Item = u64> + 'a {
+    let guards = version.levels.iter().filter_map(|level| level.guard_of(key));
+    guards.flat_map(|guard| &guard.runs).filter_map(|run| run.table_of(key)).map(|table| table.meta.number)
 }
 
 impl Rising {
@@ -66,22 +72,20 @@ impl Rising {
     }
 
     /// Takes in an object, if there is room for it.
-    pub(super) fn add(&mut self, entry: &Entry<'_>, table: u64) {
+    pub(super) fn add(&mut self, entry: &Entry<'_>, asked: Vec<u64>) {
         let bytes = self.bytes() + OFFER_BYTES + (entry.key.len() + entry.value.len()) as u64;
         if bytes > self.limit || entry.trailer.kind() != Some(Kind::Put) {
             return;
         }
-        let risen = Risen { trailer: entry.trailer, value: entry.value.to_vec(), table };
+        let risen = Risen { trailer: entry.trailer, value: entry.value.to_vec(), asked };
         if self.objects.insert(entry.key.to_vec(), risen).is_none() {
             self.held = None;
             self.held = Some(self.memory.charge(Holder::Writes, bytes));
         }
     }
 
-    fn entries(&self) -> impl Iterator<Item = (Entry<'_>, u64)> {
-        self.objects
-            .iter()
-            .map(|(key, risen)| (Entry { key, trailer: risen.trailer, value: &risen.value }, risen.table))
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.objects.iter().map(|(key, risen)| Entry { key, trailer: risen.trailer, value: &risen.value })
     }
 }
 
@@ -181,7 +185,9 @@ impl Engine {
             let within = || Rising::within(&self.tables.cache, self.rising_bytes_max());
             let rising = offers.rising.get_or_insert_with(within);
             let before = rising.bytes();
-            rising.add(entry, table.meta.number);
+            let above =
+                tables_asked(&current.version, entry.key).take_while(|asked| *asked != table.meta.number);
+            rising.add(entry, above.chain([table.meta.number]).collect());
             before < longest && rising.bytes() >= longest
         };
         if is_enough {
@@ -236,7 +242,7 @@ impl Engine {
         mut room: u64,
         filling: &mut Filling<'a>,
     ) -> Result<()> {
-        for (entry, _) in rising.entries() {
+        for entry in rising.entries() {
             let bytes = slot_bytes(object_bytes(&entry));
             let Some(left) = room.checked_sub(bytes) else { continue };
             room = left;
@@ -275,10 +281,9 @@ impl Engine {
         let (before, version) = (current.contents.clone(), current.version.clone());
         drop(current);
         let lies_there = |key: &[u8]| {
-            let table = rising.objects.get(key).map(|risen| risen.table);
-            let guards = version.levels.iter().filter_map(|level| level.guard_of(key));
-            let mut tables = guards.flat_map(|guard| &guard.runs).filter_map(|run| run.table_of(key));
-            tables.next().map(|handle| handle.meta.number) == table
+            let risen = rising.objects.get(key);
+            let mut now = tables_asked(&version, key);
+            risen.is_some_and(|risen| risen.asked.iter().all(|asked| now.next() == Some(*asked)))
         };
         let (mut changes, mut taken, mut unused) = (Changes::default(), Vec::new(), Vec::new());
         for (location, entry) in &filling.placed {

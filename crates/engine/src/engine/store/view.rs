@@ -5,12 +5,13 @@ use super::Store;
 use crate::engine::{Current, Engine};
 use crate::key;
 use crate::policy::climb::Work;
-use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View};
+use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View, sorted_log};
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
 use crate::tracker::{Asked, COUNTS, Pinning};
-use crate::version::{LEVELS_MAX, TableMeta};
+use crate::version::{LEVELS_MAX, Level, TableHandle, TableMeta};
 use cuesta_sched::atomic::Ordering;
+use std::sync::Arc;
 
 /// Demotion begins when free slots are less than one part in so many of the slabs, and ends at the other (PrismDB's
 /// watermarks of 98 and 95 %).
@@ -27,6 +28,10 @@ const SAMPLE: u64 = 64;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
 const COPIES_SHARE: u64 = 16;
 const COPIES_SAMPLE: u64 = 512;
+
+fn data_bytes_of(table: &Arc<TableHandle>) -> u64 {
+    table.meta.data_bytes
+}
 
 fn data_bytes(tables: &[&TableMeta]) -> u64 {
     tables.iter().map(|table| table.data_bytes).sum()
@@ -104,6 +109,13 @@ impl Engine {
         (free, (slab_bytes / HIGH_SHARE).max(memtable), (slab_bytes / LOW_SHARE).max(2 * memtable))
     }
 
+    /// Bytes that slabs may have: those that there are, and those that may yet be made.
+    fn slab_bytes_max(&self, store: &Store) -> u64 {
+        let (slab_bytes, _) = store.bytes();
+        let beside = self.options.beside_slabs_bytes();
+        slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside)
+    }
+
     /// How many of a hundred tracked keys stay.
     pub(in crate::engine) fn pinned_percent(&self, store: &Store) -> u32 {
         self.options.pinned_percent.unwrap_or_else(|| store.state.lock().climb.percent())
@@ -126,10 +138,7 @@ impl Engine {
         let index = &current.contents.index;
         let all_bytes = current.contents.slot_bytes_between(index.first(), index.end());
         let object_bytes = all_bytes / index.entries().max(1);
-        let (slab_bytes, _) = store.bytes();
-        // Slabs that may yet be made count.
-        let beside = self.options.beside_slabs_bytes();
-        let budget = slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside);
+        let budget = self.slab_bytes_max(store);
         let most = budget / PINNED_OF.1 * PINNED_OF.0 / object_bytes.max(1);
         let wanted = tracker.tracked().0 * u64::from(self.pinned_percent(store)) / 100;
         let pinning = Pinning::of(tracker.counts(), wanted.min(most), self.options.seed);
@@ -158,6 +167,11 @@ impl Engine {
     pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
+        let bytes = self.slab_bytes_max(store);
+        let levels = &current.version.levels;
+        let bytes_of = |level| levels.get(level).into_iter().flat_map(Level::tables).map(data_bytes_of).sum();
+        let level_bytes: [u64; LEVELS_MAX] = std::array::from_fn(bytes_of);
+        let level = sorted_log::first_level(&level_bytes, bytes, self.options.level_ratio.into());
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let mut view = {
             let mut state = store.state.lock();
@@ -170,6 +184,8 @@ impl Engine {
                 spares_hot: !(state.demoting || state.starved),
                 pressed: state.starved,
                 missing: low.saturating_sub(free),
+                bytes,
+                level,
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
                 ..StoreView::default()
@@ -182,7 +198,7 @@ impl Engine {
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
             view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
-            view.ranges = self.ranges(current);
+            view.ranges = self.ranges(current, level);
         }
         Some(view)
     }
@@ -226,12 +242,12 @@ impl Engine {
         }
     }
 
-    /// The key ranges of one table each (of several, where these are small, so that they become one), or of as many objects
+    /// The key ranges of one table of the level each (of several, where these are small, so that they become one), or of as many objects
     /// as twice a table's.
-    fn ranges(&self, current: &Current) -> Vec<RangeView> {
+    fn ranges(&self, current: &Current, level: usize) -> Vec<RangeView> {
         let contents: &Contents = &current.contents;
         let index = &contents.index;
-        let level = current.version.levels.get(LEVELS_MAX - 1);
+        let level = current.version.levels.get(level);
         let mut groups: Vec<Vec<&TableMeta>> = vec![Vec::new()];
         for table in level.into_iter().flat_map(|level| level.tables()).map(|table| &table.meta) {
             match groups.last_mut() {

@@ -25,8 +25,8 @@ pub(in crate::policy) fn view(text: &str) -> View {
             view.running.push(RunningPlan {
                 inputs: Vec::new(),
                 output_level: level.parse().unwrap(),
-                smallest: smallest.into(),
-                largest: largest.into(),
+                from: smallest.into(),
+                to: super::super::behind(largest.as_bytes()),
             });
             continue;
         }
@@ -284,8 +284,8 @@ fn settle(view: &mut View) -> u64 {
         }
         // The output is cut into tables of 50 bytes that share its range evenly.
         let pieces = bytes.div_ceil(50).max(1);
-        let low = u64::from_be_bytes(running.smallest[..8].try_into().unwrap());
-        let high = u64::from_be_bytes(running.largest[..8].try_into().unwrap());
+        let low = u64::from_be_bytes(running.from[..8].try_into().unwrap());
+        let high = u64::from_be_bytes(running.to[..8].try_into().unwrap());
         for piece in 0..pieces {
             let at = |i: u64| low + ((high - low) as u128 * u128::from(i) / u128::from(pieces)) as u64;
             let (smallest, largest) = (at(piece), if piece + 1 == pieces { high } else { at(piece + 1) - 1 });
