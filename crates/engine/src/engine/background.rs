@@ -136,6 +136,11 @@ impl Background {
         keeps
     }
 
+    /// Whether plans are being carried out.
+    pub(super) fn is_at_work(&self) -> bool {
+        !self.state.lock().running.is_empty()
+    }
+
     /// Whether jobs find no room.
     pub(super) fn is_refused(&self) -> bool {
         self.state.lock().refused.iter().any(|refused| refused.times > 0)

@@ -172,8 +172,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         };
         worth_it.max_by(by_score).map(|(range, _)| *range)
     };
-    // What is on its way down may be enough for those who wait.
-    let nothing_runs = view.running.is_empty();
+    // What is on its way down may be enough for those who wait; merges within the log give the store no room.
+    let within_log =
+        |running: &super::RunningPlan| (store.level + 1..LEVELS_MAX).contains(&running.output_level);
+    let nothing_runs = view.running.iter().all(within_log);
     let helps = |range: &&RangeView| store.pressed && nothing_runs || range.growth() < 0;
     let (range, pinning) = best(true)
         .map(|range| (range, store.pinning))
@@ -292,6 +294,15 @@ mod tests {
         check("a..c 100/100 c25 p100", "", expect!["demote whole [a..c) into L7: #1"]);
         // What is on its way down may be enough.
         check("a..c 100/100 c25 p100, c..f 90/90", "c..d", expect!["nothing"]);
+        // A merge within the log gives no room.
+        let below = RunningPlan { inputs: vec![9], output_level: 7, from: "x".into(), to: "y".into() };
+        let upper = StoreView { level: 6, ..store("a..c 100/100 c25 p100") };
+        let beside = View {
+            store: Some(upper),
+            running: vec![below],
+            ..view("L7: 9[x..xx,50]\ntier 1000 500\ntier 20000 700")
+        };
+        assert_eq!(plan(&beside).unwrap().to_string(), "demote whole [a..c) into L6: #1");
         // Nothing hot makes way for what would come up.
         let plan_for = |ranges: &str| {
             let store = StoreView { spares_hot: true, ..store(ranges) };

@@ -6,7 +6,8 @@
 //! Entries lie in leaves of one or two pages, each one run of bytes: the prefix that all its keys have, then per entry the
 //! rest of the key, the slab and the slot. A lookup is a binary search over the leaves' first keys and one in a leaf; an
 //! entry takes its key's rest, and about ten bytes. A change costs a copy of each leaf that it falls into, and of the list
-//! of leaves. Versions of a key stand next to each other, newest first, and never in two leaves.
+//! of leaves. A leaf that is nearly full afterwards is copied by runs of entries ([`Leaf::changed`]), another one entry by entry,
+//! together with its neighbours. Versions of a key stand next to each other, newest first, and never in two leaves.
 
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
@@ -19,6 +20,8 @@ use std::sync::Arc;
 const LEAF_BYTES: usize = 2 * ALIGNMENT;
 /// A leaf that has become smaller is joined with what follows.
 const LEAF_BYTES_MIN: usize = ALIGNMENT / 2;
+/// A changed leaf stays by itself while it fills so much of its pages: else memory would be lost to half-full ones.
+const LEAF_FILL: (usize, usize) = (3, 4);
 
 /// Where an object lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,7 +112,7 @@ impl Leaf {
             let rest = reader.bytes()?;
             Ok((rest, Location::take(&mut reader)?))
         };
-        // Written by `IndexBuilder::cut_leaf`, and never on media.
+        // Written by `LeafBytes`, and never on media.
         read().unwrap_or_else(|malformed| unreachable!("a leaf that cannot be read: {malformed}"))
     }
 
@@ -126,6 +129,57 @@ impl Leaf {
         })
     }
 
+    /// The first entry whose key is at or after `key`; as many as there are if none is.
+    fn seek(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.compare(middle, key) {
+                Ordering::Less => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
+    }
+
+    /// Where entry `i` begins, or the last one ends.
+    fn start(&self, i: usize) -> usize {
+        let at = self.starts + 4 * i;
+        let start = self.bytes[at..].first_chunk().filter(|_| i < self.len);
+        start.map_or(self.starts, |start| u32::from_le_bytes(*start) as usize)
+    }
+
+    /// The leaf after changes to keys that belong into it, if it is one to be kept by itself then: nearly full, of the same
+    /// prefix.
+    fn changed(&self, changes: &[(&[u8], &[Location])]) -> Option<Self> {
+        let prefix = self.prefix();
+        if !changes.iter().all(|(key, _)| key.starts_with(prefix)) {
+            return None;
+        }
+        let mut made = LeafBytes::with(prefix);
+        let mut holds = [0, self.tombstones, self.copies];
+        let mut from = 0;
+        for (key, locations) in changes {
+            let at = self.seek(key);
+            made.copy(self, from..at);
+            from = at;
+            while from < self.len() && self.compare(from, key) == Ordering::Equal {
+                if let Some(count) = holds.get_mut(self.entry(from).1.holds as usize).filter(|n| **n > 0) {
+                    *count -= 1;
+                }
+                from += 1;
+            }
+            for location in *locations {
+                made.push(&key[prefix.len()..], *location);
+                holds[location.holds as usize] += 1;
+            }
+        }
+        made.copy(self, from..self.len());
+        let (bytes, pages) = (made.len(), made.len().next_multiple_of(ALIGNMENT));
+        let is_full = bytes <= LEAF_BYTES && bytes * LEAF_FILL.1 >= pages * LEAF_FILL.0;
+        (is_full && !made.starts.is_empty()).then(|| made.leaf(prefix.len(), holds[1], holds[2]))
+    }
+
     fn key_to(&self, i: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix());
@@ -135,6 +189,52 @@ impl Leaf {
     /// Bytes of memory, the list's pointer to it included.
     fn held_bytes(&self) -> u64 {
         (self.bytes.len() + size_of::<Self>() + 3 * size_of::<usize>()) as u64
+    }
+}
+
+/// A leaf in the making.
+struct LeafBytes {
+    /// The prefix, and the entries.
+    bytes: Vec<u8>,
+    starts: Vec<u32>,
+}
+
+impl LeafBytes {
+    fn with(prefix: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(LEAF_BYTES);
+        bytes.extend_from_slice(prefix);
+        Self { bytes, starts: Vec::with_capacity(LEAF_BYTES / 16) }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() + 4 * self.starts.len()
+    }
+
+    fn push(&mut self, rest: &[u8], location: Location) {
+        self.starts.push(self.bytes.len() as u32);
+        put_bytes(&mut self.bytes, rest);
+        location.put(&mut self.bytes);
+    }
+
+    /// Takes over entries of a leaf of the same prefix.
+    fn copy(&mut self, leaf: &Leaf, entries: std::ops::Range<usize>) {
+        let (from, to) = (leaf.start(entries.start), leaf.start(entries.end));
+        let at = self.bytes.len();
+        let starts = &leaf.bytes[leaf.starts + 4 * entries.start..leaf.starts + 4 * entries.end];
+        let (starts, _) = starts.as_chunks();
+        self.starts
+            .extend(starts.iter().map(|start| (u32::from_le_bytes(*start) as usize - from + at) as u32));
+        self.bytes.extend_from_slice(&leaf.bytes[from..to]);
+    }
+
+    fn leaf(self, prefix: usize, tombstones: u64, copies: u64) -> Leaf {
+        let (len, starts) = (self.starts.len(), self.bytes.len());
+        let mut bytes = AlignedBuf::zeroed(self.len());
+        bytes[..starts].copy_from_slice(&self.bytes);
+        for (place, start) in bytes[starts..].chunks_exact_mut(4).zip(self.starts) {
+            place.copy_from_slice(&start.to_le_bytes());
+        }
+        Leaf { bytes, prefix, starts, len, tombstones, copies }
     }
 }
 
@@ -162,16 +262,9 @@ impl Index {
         // The last leaf that begins before the key: it may hold it, or end before it.
         let after = self.leaves.partition_point(|leaf| leaf.compare(0, key) == Ordering::Less);
         let Some(leaf) = after.checked_sub(1) else { return self.first() };
-        let (mut low, mut high) = (0, self.leaves[leaf].len());
-        while low < high {
-            let middle = low.midpoint(high);
-            match self.leaves[leaf].compare(middle, key) {
-                Ordering::Less => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        match low < self.leaves[leaf].len() {
-            true => Position { leaf, entry: low },
+        let entry = self.leaves[leaf].seek(key);
+        match entry < self.leaves[leaf].len() {
+            true => Position { leaf, entry },
             false => Position { leaf: leaf + 1, entry: 0 },
         }
     }
@@ -278,31 +371,37 @@ impl Index {
     pub(crate) fn changed(&self, changes: &Changes) -> Self {
         let mut made = IndexBuilder::default();
         let mut changes = changes.iter().peekable();
-        let mut key = Vec::new();
+        let (mut key, mut here) = (Vec::new(), Vec::new());
         for (i, leaf) in self.leaves.iter().enumerate() {
             let ends_before = |key: &[u8]| {
                 self.leaves.get(i + 1).is_some_and(|next| next.compare(0, key) != Ordering::Greater)
             };
-            let is_touched = changes.peek().is_some_and(|(key, _)| !ends_before(key));
-            if !is_touched && !made.is_short() {
-                made.end_leaf();
-                made.share(leaf);
-                continue;
+            here.clear();
+            here.extend(std::iter::from_fn(|| changes.next_if(|(key, _)| !ends_before(key))));
+            if !made.is_short() {
+                let changed =
+                    if here.is_empty() { Some(leaf.clone()) } else { leaf.changed(&here).map(Arc::new) };
+                if let Some(changed) = changed {
+                    made.end_leaf();
+                    made.share(&changed);
+                    continue;
+                }
             }
+            let mut here = here.iter().copied().peekable();
             for entry in 0..leaf.len() {
                 leaf.key_to(entry, &mut key);
-                while let Some((changed, locations)) = changes.next_if(|(changed, _)| *changed < &key[..]) {
+                while let Some((changed, locations)) = here.next_if(|(changed, _)| *changed < &key[..]) {
                     locations.iter().for_each(|location| made.push(changed, *location));
                 }
-                if changes.peek().is_none_or(|(changed, _)| *changed != &key[..]) {
+                if here.peek().is_none_or(|(changed, _)| *changed != &key[..]) {
                     made.push(&key, leaf.entry(entry).1);
                 } else if entry + 1 == leaf.len() || leaf.compare(entry + 1, &key) != Ordering::Equal {
                     // The last version that was there: in its place what is there now.
-                    let (_, locations) = changes.next().unwrap_or_default();
+                    let (_, locations) = here.next().unwrap_or_default();
                     locations.iter().for_each(|location| made.push(&key, *location));
                 }
             }
-            while let Some((changed, locations)) = changes.next_if(|(changed, _)| !ends_before(changed)) {
+            for (changed, locations) in here {
                 locations.iter().for_each(|location| made.push(changed, *location));
             }
         }
@@ -431,18 +530,11 @@ impl IndexBuilder {
     fn cut_leaf(&mut self, count: usize) {
         let Some(last) = count.checked_sub(1) else { return };
         let prefix = shared_prefix(self.key(0), self.key(last));
-        let (mut bytes, mut starts) = (self.key(0)[..prefix].to_vec(), Vec::with_capacity(4 * count));
-        for i in 0..count {
-            starts.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-            put_bytes(&mut bytes, &self.key(i)[prefix..]);
-            self.entries[i].1.put(&mut bytes);
-        }
-        let mut pages = AlignedBuf::zeroed(bytes.len() + starts.len());
-        pages[..bytes.len()].copy_from_slice(&bytes);
-        pages[bytes.len()..bytes.len() + starts.len()].copy_from_slice(&starts);
+        let mut leaf = LeafBytes::with(&self.key(0)[..prefix]);
+        (0..count).for_each(|i| leaf.push(&self.key(i)[prefix..], self.entries[i].1));
         let that_hold = |what| self.entries[..count].iter().filter(|(_, at)| at.holds == what).count() as u64;
         let (tombstones, copies) = (that_hold(Holds::Tombstone), that_hold(Holds::Copy));
-        let leaf = Leaf { bytes: pages, prefix, starts: bytes.len(), len: count, tombstones, copies };
+        let leaf = leaf.leaf(prefix, tombstones, copies);
         let cut = self.entries[last].0;
         self.keys.drain(..cut.keys);
         self.entries.drain(..count);
@@ -568,6 +660,38 @@ mod tests {
         (0..200).for_each(|i| many.push(&key(5000 + i), [at(i)]));
         let grown = index.changed(&many);
         assert!(grown.leaves.iter().all(|leaf| (100..1000).contains(&leaf.len())));
+    }
+
+    #[test]
+    fn leaves_stay_full_while_keys_come_and_go() {
+        let mut rng = Rng::new(3);
+        let mut keys = std::collections::BTreeSet::new();
+        let mut index = Index::default();
+        for round in 0..60 {
+            let some = |rng: &mut Rng| format!("user{:019}", rng.next_u64() >> 1).into_bytes();
+            let mut changed = Oracle::new();
+            // At first as many as there shall be, then one in twenty comes and another goes.
+            let (come, go) = if round == 0 { (20_000, 0) } else { (1000, 1000) };
+            for _ in 0..go {
+                let from = some(&mut rng);
+                if let Some(key) = keys.range(from..).next().cloned() {
+                    keys.remove(&key);
+                    changed.insert(key, vec![]);
+                }
+            }
+            for _ in 0..come {
+                let key = some(&mut rng);
+                let slot = rng.below(1000) as u32;
+                changed.insert(key.clone(), vec![Location { slab: 2000, slot, holds: Holds::Value }]);
+                keys.insert(key);
+            }
+            let mut changes = Changes::default();
+            changed.iter().for_each(|(key, locations)| changes.push(key, locations.iter().copied()));
+            index = index.changed(&changes);
+        }
+        assert_eq!(index.entries(), keys.len() as u64);
+        let bytes = index.held_bytes() as f64 / index.entries() as f64;
+        assert!((20.0..34.0).contains(&bytes), "{bytes} bytes an entry");
     }
 
     /// The aim: at most 30 bytes for keys of 23.

@@ -397,7 +397,7 @@ impl Engine {
     }
 
     /// Makes slots, or room for slabs, for a flush that has found none so many times: by removing slabs that are empty, else
-    /// by a demotion, else by waiting for one that runs, or for readers. Whether it is worth looking again.
+    /// by a demotion, else by waiting for what runs, or for readers. Whether it is worth looking again.
     fn make_room(&self, store: &Store, times: u32) -> Result<bool> {
         self.check_writable()?;
         self.starving(store, || {
@@ -411,10 +411,12 @@ impl Engine {
                 self.tables.collect_garbage()?;
                 return Ok(true);
             }
+            // A merge within the sorted log keeps demotions of its keys waiting.
+            let is_at_work = self.background.is_at_work();
             let waits = {
                 let state = store.state.lock();
                 let soon = state.space.waiting_bytes() > 0 || self.tables.garbage.is_pending();
-                !state.moving.is_empty() || times < WAITS_MAX && soon
+                is_at_work || !state.moving.is_empty() || times < WAITS_MAX && soon
             };
             if waits {
                 self.sched.sleep(WAIT);
