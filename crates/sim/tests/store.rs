@@ -269,7 +269,7 @@ fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
 
 /// A log that is several times larger than the store, of two levels at least.
 fn deep() -> Options {
-    Options { level_ratio: 2, ..half(PromoteReads::Always) }
+    Options { level_ratio: 2, background_threads: 4, ..half(PromoteReads::Always) }
 }
 
 /// Levels of the sorted log that have anything.
