@@ -53,6 +53,8 @@ impl Contender for Cuesta {
             let named =
                 [("objects", objects.objects), ("copies", objects.copies), ("tracked", objects.tracked)];
             all.extend(named.map(|(name, count)| (name.to_owned(), count)));
+            let clocks = objects.clocks.iter().enumerate();
+            all.extend(clocks.map(|(value, keys)| (format!("clock:{value}"), *keys)));
         }
         all
     }
@@ -91,21 +93,23 @@ impl Contender for Cuesta {
 }
 
 fn open(setup: &Setup, variant: &str) -> std::result::Result<Box<dyn Contender>, String> {
-    let [fast, capacity] = setup.tiers.as_slice() else {
-        return Err(format!("it needs two tiers, and was given {}", setup.tiers.len()));
-    };
-    let parse = || -> cuesta::Result<Options> {
-        let tiers = (
+    let tiers = match setup.tiers.as_slice() {
+        [only] => vec![TierOptions::fast(only.path.clone(), only.bytes)],
+        [fast, capacity] => vec![
             TierOptions::fast(fast.path.clone(), fast.bytes),
             TierOptions::capacity(capacity.path.clone(), capacity.bytes),
-        );
+        ],
+        other => return Err(format!("it needs one tier or two, and was given {}", other.len())),
+    };
+    let parse = || -> cuesta::Result<Options> {
         Ok(Options {
+            tiers,
             memory_bytes: setup.memory_bytes,
             profile: Some(setup.profile.parse()?),
             durability: setup.durability.parse()?,
             create: Create::IfMissing,
             seed: setup.seed,
-            ..Options::tiered(tiers.0, tiers.1)
+            ..Options::default()
         })
     };
     let options = vary(parse().map_err(|error| error.to_string())?, variant)?;

@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         return Err(Failure::Input(format!("--scale must be more than 0 and at most {SCALE_MAX}")));
     }
     let setting = Setting { scale: args.scale, seed: args.seed, dir: args.dir.clone() };
-    let (mut records, mut claims) = (BTreeMap::new(), Vec::new());
+    let (mut records, mut claims, mut shown) = (BTreeMap::new(), Vec::new(), Vec::new());
     let command: Vec<String> = std::env::args().skip(1).collect();
     for experiment in args.chosen(find(name)?)? {
         for run in experiment.runs {
@@ -147,8 +147,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             }
         }
         let of_runs: Vec<&Record> = experiment.runs.iter().map(|run| &records[run.name]).collect();
+        shown.extend(experiment.show(&of_runs));
         claims.extend(experiment.judge(&of_runs, &setting, &format!("cuesta {}", command.join(" "))));
     }
+    shown.iter().try_for_each(|line| print_line(line))?;
     print_line("")?;
     claims.iter().try_for_each(print_claim)?;
     if let Some(path) = &args.json {

@@ -70,12 +70,14 @@ pub(crate) struct Run {
     pub(crate) plan: fn(&Setting) -> Plan,
 }
 
-/// A figure or table. What its runs gave is handed to `claims` in their order.
+/// A figure or table. What its runs gave is handed to `claims` and `shows` in their order.
 pub(crate) struct Experiment {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) runs: &'static [Run],
-    pub(crate) claims: fn(&[&Record]) -> Vec<Statement>,
+    claims: fn(&[&Record]) -> Vec<Statement>,
+    /// What is to be looked at and claims nothing, as lines.
+    shows: fn(&[&Record]) -> Vec<String>,
 }
 
 /// A claim, and the numbers it is judged by, one for each turn.
@@ -98,6 +100,33 @@ pub(crate) struct Paper {
 pub(crate) const PAPERS: &[Paper] = &[prismdb::PAPER];
 
 impl Experiment {
+    /// One that is judged by its claims.
+    const fn judged(
+        name: &'static str,
+        about: &'static str,
+        runs: &'static [Run],
+        claims: fn(&[&Record]) -> Vec<Statement>,
+    ) -> Self {
+        Self { name, about, runs, claims, shows: |_| Vec::new() }
+    }
+
+    /// One to look at.
+    const fn shown(
+        name: &'static str,
+        about: &'static str,
+        runs: &'static [Run],
+        shows: fn(&[&Record]) -> Vec<String>,
+    ) -> Self {
+        Self { name, about, runs, claims: |_| Vec::new(), shows }
+    }
+
+    /// What its runs' records show, under its name.
+    pub(crate) fn show(&self, records: &[&Record]) -> Vec<String> {
+        let lines = (self.shows)(records);
+        let title = (!lines.is_empty()).then(|| format!("\n{}: {}", self.name, self.about));
+        title.into_iter().chain(lines.into_iter().map(|line| format!("  {line}"))).collect()
+    }
+
     /// What its runs' records say of its claims.
     pub(crate) fn judge(&self, records: &[&Record], setting: &Setting, command: &str) -> Vec<Claim> {
         let why = |contender: &Contender| {

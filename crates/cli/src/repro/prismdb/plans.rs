@@ -26,6 +26,9 @@ const CAPACITY_TIMES: u64 = 8;
 /// Processors that the paper's stores had.
 const PROCESSORS: f64 = 10.0;
 
+/// Shares of the data that the fast tier of [`PRICES`] has, in percent.
+pub(super) const HETS: [u64; 4] = [5, 10, 20, 50];
+
 pub(super) const PRISMDB: &str = "prismdb";
 pub(super) const LEVELED: &str = "leveled";
 pub(super) const ROCKSDB: &str = "rocksdb";
@@ -77,6 +80,24 @@ pub(super) const THRESHOLD: Run = run("prismdb-threshold", |setting| Plan {
     stages: [Workload::A, Workload::B, Workload::C].map(|workload| stage(setting, workload, ROUNDS)).to_vec(),
     ..base(setting)
 });
+/// One tier alone (Optane, QLC; then TLC), and two of them in several proportions.
+pub(super) const PRICES: [Run; 6] = [
+    run("prismdb-alone", |setting| {
+        alone(setting, &["fast", "capacity"], devices_of(setting, "qlc", scaled()))
+    }),
+    run("prismdb-tlc", |setting| alone(setting, &["capacity"], devices_of(setting, "nvme", scaled()))),
+    run("prismdb-het5", |setting| het(setting, HETS[0])),
+    run("prismdb-het10", |setting| het(setting, HETS[1])),
+    run("prismdb-het20", |setting| het(setting, HETS[2])),
+    run("prismdb-het50", |setting| het(setting, HETS[3])),
+];
+pub(super) const CLIENTS: [Run; 5] = [
+    run("prismdb-clients1", |setting| clients(setting, 1)),
+    run("prismdb-clients2", |setting| clients(setting, 2)),
+    run("prismdb-clients4", |setting| clients(setting, 4)),
+    run("prismdb-clients8", |setting| clients(setting, 8)),
+    run("prismdb-clients16", |setting| clients(setting, 16)),
+];
 pub(super) const PROMOTION: Run = run("prismdb-promotion", |setting| Plan {
     entries: vec![ours(PRISMDB, "prismdb")],
     stages: vec![Stage {
@@ -126,10 +147,20 @@ fn stage(setting: &Setting, workload: Workload, rounds: u64) -> Stage {
     }
 }
 
+/// The share of their bandwidth and channels that devices have.
+fn scaled() -> f64 {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+    (processors as f64 / PROCESSORS).min(1.0)
+}
+
 fn devices(setting: &Setting, share: f64) -> Devices {
+    devices_of(setting, "qlc", share)
+}
+
+fn devices_of(setting: &Setting, below: &str, share: f64) -> Devices {
     let part = if share < 1.0 { format!("*{share}") } else { String::new() };
     Devices {
-        models: format!("fast=optane{part},capacity=qlc{part}"),
+        models: format!("fast=optane{part},capacity={below}{part}"),
         page_cache_bytes: data_bytes(setting, VALUE_BYTES) * MEMORY_PERCENT / 200,
         seed: setting.seed,
     }
@@ -146,7 +177,6 @@ fn base(setting: &Setting) -> Plan {
 
 fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
     let data_bytes = data_bytes(setting, value_bytes);
-    let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
     Plan {
         entries: vec![ours(PRISMDB, "prismdb"), peer()],
         stages: Vec::new(),
@@ -170,8 +200,44 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
         data_bytes,
         durability: "os".to_owned(),
         profile: "prismdb".to_owned(),
-        devices: devices(setting, (processors as f64 / PROCESSORS).min(1.0)),
+        devices: devices(setting, scaled()),
     }
+}
+
+/// Stores with levels on one tier each.
+fn alone(setting: &Setting, tiers: &[&'static str], devices: Devices) -> Plan {
+    let on = |tier: &&'static str| {
+        let spread = || Spread::Only(tier);
+        let name = |of: &str| format!("{of}, {tier}");
+        [
+            Entry { name: name(LEVELED), spread: spread(), ..ours(LEVELED, "leveled") },
+            Entry { name: name(ROCKSDB), spread: spread(), ..peer() },
+        ]
+    };
+    let base = base(setting);
+    Plan {
+        entries: tiers.iter().flat_map(on).collect(),
+        stages: vec![stage(setting, Workload::A, ROUNDS)],
+        // All of the data, and merges, are on it.
+        fast_bytes: base.capacity_bytes,
+        devices,
+        ..base
+    }
+}
+
+fn het(setting: &Setting, percent: u64) -> Plan {
+    let base = base(setting);
+    Plan {
+        fast_bytes: base.data_bytes * percent / 100,
+        stages: vec![stage(setting, Workload::A, ROUNDS)],
+        ..base
+    }
+}
+
+fn clients(setting: &Setting, threads: u64) -> Plan {
+    let plan = base(setting);
+    let load = Config { threads, ..plan.load.clone() };
+    Plan { load, stages: vec![stage(setting, Workload::A, ROUNDS)], ..plan }
 }
 
 fn ycsb(setting: &Setting) -> Plan {
