@@ -318,6 +318,24 @@ fn a_log_of_several_levels_answers_with_what_is_newest() {
 }
 
 #[test]
+fn who_waits_for_slots_waits_for_merges_of_the_log() {
+    on_a_disk(|sched, disk| {
+        let mut options = deep();
+        // A merge is about all keys that there are, and goes so slowly that flushes meet it.
+        options.table_bytes = 2 << 20;
+        options.tiers[1].background_bytes_per_second = Some(1 << 20);
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        for i in 0..12_000 {
+            db.put(many(i * 7919 % 3000), value(i, 1)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert!(levels(&db) > 1, "{}", db.stats());
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn what_went_down_anew_below_a_reader_does_not_come_up_as_it_was() {
     on_a_disk(|sched, disk| {
         let db = Db::open_in(&deep(), world(sched, disk)).unwrap();
