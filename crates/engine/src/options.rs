@@ -143,8 +143,8 @@ pub struct Options {
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
     pub block_bytes: u32,
-    /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level until it is so many
-    /// times larger than that.
+    /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
+    /// until it is so many times larger than that.
     pub level_ratio: u32,
     /// Tables in level 0 that make a merge due.
     pub level0_merge: u32,

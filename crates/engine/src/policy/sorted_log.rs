@@ -2,13 +2,14 @@
 //! PrismDB, §4 and §5: one level, and several where the fast tier is less than a tenth of the data).
 //!
 //! A demotion rewrites the tables among its objects' keys, so each byte that goes down costs as many as the log is larger
-//! than the store: twenty, where the fast tier is a twentieth. From `ratio` times the store on the log gets a level above its last, a `ratio`-th as large,
-//! to which demotions go from then on, and above that another where it is still more than `ratio` times the store. Each byte then costs what the
-//! first level is larger than the store, and `ratio` for each level behind it: two and ten there. Reads that the store does
-//! not answer ask one filter more, and a tenth of the data may be there twice.
+//! than the store: twenty, where the fast tier is a twentieth. From `ratio` times the store on the log gets a level above
+//! its last, a `ratio`-th as large, to which demotions go from then on, and above that another where it is still more than
+//! `ratio` times the store. Each byte then costs what the first level is larger than the store, and `ratio` for each level
+//! behind it: two and ten there. Reads that the store does not answer ask one filter more, and a tenth of the data may be
+//! there twice.
 //!
-//! A level that is there stays until it would be wanted only at half that size, and is merged down then. Merges between levels are those of leveled
-//! compaction ([`leveled`]): the tables that drag the fewest bytes along first.
+//! A level that is there stays until it would be wanted only at half that size, and is merged down then. Merges between
+//! levels are those of leveled compaction ([`leveled`]): the tables that drag the fewest bytes along first.
 
 use super::{LevelView, Plan, View, leveled};
 
