@@ -46,7 +46,7 @@ pub(crate) struct StoreView {
     /// Which objects stay.
     pub(crate) pinning: Pinning,
     pub(crate) demotion: Demotion,
-    /// Bytes that slabs may have.
+    /// Bytes that slabs may have, by which the log has its levels; all there are where it should have one.
     pub(crate) bytes: u64,
     /// The level of the sorted log that objects go to ([`super::sorted_log`]).
     pub(crate) level: usize,

@@ -8,7 +8,7 @@
 //! behind it: two and ten there. Reads that the store does not answer ask one filter more, and a tenth of the data may be
 //! there twice.
 //!
-//! A level that is there stays until it would be wanted only at half that size, and is merged down then. Merges between
+//! Where the last tier is short of room one level is all that is wanted. A level that is there stays until it would be wanted only at half that size, and is merged down then. Merges between
 //! levels are those of leveled compaction ([`leveled`]): the tables that drag the fewest bytes along first.
 
 use super::{LevelView, Plan, View, leveled};

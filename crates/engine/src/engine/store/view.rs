@@ -23,6 +23,9 @@ const PINNED_OF: (u64, u64) = (4, 5);
 const COPIES_OF: (u64, u64) = (9, 10);
 /// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for that.
 const DEAR: u64 = 16;
+/// The log has one level where the last tier has less free than so many times what it keeps for deletes and merges: levels
+/// above take room for what they have newer, and merges of theirs take more.
+const ROOMY: u64 = 2;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
@@ -167,7 +170,9 @@ impl Engine {
     pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
-        let bytes = self.slab_bytes_max(store);
+        let is_roomy =
+            self.tiers.all.last().is_none_or(|tier| tier.free_bytes() > ROOMY * self.reserve(tier));
+        let bytes = if is_roomy { self.slab_bytes_max(store) } else { u64::MAX };
         let levels = &current.version.levels;
         let bytes_of = |level| levels.get(level).into_iter().flat_map(Level::tables).map(data_bytes_of).sum();
         let level_bytes: [u64; LEVELS_MAX] = std::array::from_fn(bytes_of);
