@@ -59,7 +59,11 @@ fn read(dir: &Path) -> io::Result<(u64, Duration)> {
 fn evict(dir: &Path) -> io::Result<()> {
     for tier in ["fast", "capacity"] {
         for file in fs::read_dir(dir.join(tier))? {
-            let file = File::open(file?.path())?;
+            let file = file?;
+            if !file.file_type()?.is_file() {
+                continue;
+            }
+            let file = File::open(file.path())?;
             file.sync_all()?;
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         }

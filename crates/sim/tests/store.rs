@@ -397,6 +397,31 @@ fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
 }
 
 #[test]
+fn an_open_that_makes_several_indexes_knows_which_version_is_newest() {
+    on_a_disk(|sched, disk| {
+        let memory = Options { memory_bytes: 8 << 20, background_threads: 2, ..small() };
+        let mut options = memory;
+        options.tiers[0].capacity_bytes = 64 << 20;
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let key = |i: u64| format!("{:05}", i * 7919 % 30_000);
+        let version = |i: u64| if i.is_multiple_of(3) { b"new" } else { b"old" };
+        (0..30_000).for_each(|i| assert!(db.put(key(i), b"old").is_ok()));
+        db.flush().unwrap();
+        // Keeps the old ones in their slots.
+        let snapshot = db.snapshot().unwrap();
+        (0..30_000).step_by(3).for_each(|i| assert!(db.put(key(i), version(i)).is_ok()));
+        db.flush().unwrap();
+        assert_eq!(db.stats().objects.unwrap().objects, 40_000);
+        let killed = disk.kill();
+        drop((snapshot, db));
+        let db = Db::open_in(&options, world(sched, &killed.on(sched))).unwrap();
+        assert_eq!(db.stats().objects.unwrap().objects, 40_000);
+        assert!((0..30_000).all(|i| db.get(key(i)).unwrap().unwrap()[..] == *version(i)));
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_damaged_image_costs_time_and_heat() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);

@@ -453,7 +453,8 @@ impl Found {
         let mut recovered = self.replay(&options)?;
         let store = self.superblocks[0].store;
         let has_store = self.catalog.profile.has_store();
-        let from = LoadFrom { tiers: &self.tiers, garbage: &self.tables.garbage, store };
+        let (tiers, garbage) = (&self.tiers, &self.tables.garbage);
+        let from = LoadFrom { options: &options, sched: &world.sched, tiers, garbage, store };
         let (contents, heat) = match has_store {
             true => load(&from, &self.catalog.slabs, self.catalog.image)?,
             false => <_>::default(),

@@ -1,11 +1,12 @@
 //! Opening: which object is in which live slot, from the image of a clean close, or else from the slots.
 
-use super::holds_of;
 use super::image::{Heat, read_image};
-use crate::error::{Error, Result};
-use crate::planted::{self, Bug};
-use crate::store::{Contents, Index, IndexBuilder, Location, Slab, SlabMeta, Slots};
+use super::scan::scan;
+use crate::error::Result;
+use crate::options::Options;
+use crate::store::{Contents, Slab, SlabMeta, Slots};
 use cuesta_device::Cause;
+use cuesta_sched::Sched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,43 +31,11 @@ pub(in crate::engine) fn load(
     Ok((Contents { index, slabs: Arc::new(opened), damaged: Arc::new(damaged) }, heat))
 }
 
-/// Reads every live slot: the index of them, and what cannot be read.
-fn scan(
-    from: &LoadFrom<'_>,
-    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
-    opened: &[Arc<Slab>],
-) -> Result<(Index, Vec<Error>)> {
-    let mut found: Vec<(Vec<u8>, u64, Location)> = Vec::new();
-    let mut damaged = Vec::new();
-    for ((meta, live), slab) in slabs.values().zip(opened) {
-        let slots: Vec<u32> = match planted::has(Bug::FreedSlotBelieved) {
-            true => (0..meta.slots).collect(),
-            false => live.iter().collect(),
-        };
-        slab.read_slots(from.tiers, &slots, Cause::Recovery, &mut |slot, bytes| match slab
-            .decode_head(slot, bytes)
-        {
-            Ok(head) => {
-                // Whether a table has the same is no longer known: it is taken for no copy.
-                let location = Location { slab: meta.number, slot, holds: holds_of(head.trailer) };
-                found.push((head.key.to_vec(), head.trailer.0, location));
-            }
-            Err(error) => damaged.push(error),
-        })?;
-    }
-    if planted::has(Bug::FreedSlotBelieved) {
-        damaged.clear();
-    }
-    // Newest first.
-    found.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-    let mut made = IndexBuilder::default();
-    found.iter().for_each(|(key, _, location)| made.push(key, *location));
-    Ok((made.finish(), damaged))
-}
-
 /// What loading needs.
 pub(in crate::engine) struct LoadFrom<'a> {
-    pub(in crate::engine) tiers: &'a crate::tier::Tiers,
+    pub(in crate::engine) options: &'a Options,
+    pub(in crate::engine) sched: &'a Sched,
+    pub(in crate::engine) tiers: &'a Arc<crate::tier::Tiers>,
     pub(in crate::engine) garbage: &'a Arc<crate::garbage::Garbage>,
     pub(in crate::engine) store: crate::format::StoreId,
 }

@@ -4,7 +4,7 @@
 //! slots taken and freed, and the contents that readers see are replaced in the same step. Where slots run out it demotes
 //! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
 //! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
-//! the policy is told: [`view`]; opening: [`load`]; what a clean close leaves for it: [`image`].
+//! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`].
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
 //! it commits. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
@@ -14,6 +14,7 @@ mod demote;
 mod image;
 mod load;
 mod promote;
+mod scan;
 mod view;
 
 use super::admission::Work;

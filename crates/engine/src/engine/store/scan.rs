@@ -1,0 +1,221 @@
+//! Reading every live slot, for an open that has no image.
+//!
+//! Slabs are dealt out to as many threads as the store may have workers: once objects are small, checking and ordering their
+//! keys costs more than reading them. A thread sorts what it has found and makes an index of it each time that takes its share of
+//! memory, and in the end the indexes are merged into one. Costs, for each object: its bytes read, one checksum of header and
+//! key, some twenty comparisons of keys, and its entry made twice; at the peak both entries are in memory.
+
+use super::holds_of;
+use super::load::LoadFrom;
+use crate::error::{Error, Result};
+use crate::key::Trailer;
+use crate::planted::{self, Bug};
+use crate::store::{Index, IndexBuilder, Location, Position, Slab, SlabMeta, Slots};
+use crate::tier::Tiers;
+use cuesta_device::Cause;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
+use cuesta_sched::{Mutex, Priority, Thread};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
+use std::sync::Arc;
+
+/// What all threads keep before they make indexes of it, of the memory number; besides a slab for each.
+const MEMORY_SHARE: u64 = 8;
+
+/// What the threads share.
+#[derive(Debug)]
+struct Scan {
+    tiers: Arc<Tiers>,
+    slabs: Vec<(Arc<Slab>, Slots)>,
+    /// The first slab that nobody has taken.
+    next: AtomicU64,
+    /// What a thread keeps before it makes an index of it.
+    bytes_max: u64,
+    done: Mutex<Vec<Result<Done>>>,
+}
+
+/// What a thread has made of its slabs.
+#[derive(Debug, Default)]
+struct Done {
+    indexes: Vec<Index>,
+    damaged: Vec<Error>,
+}
+
+/// Objects of some slabs.
+#[derive(Debug, Default)]
+struct Found {
+    keys: Vec<u8>,
+    objects: Vec<Object>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    key_from: usize,
+    key_bytes: usize,
+    trailer: Trailer,
+    location: Location,
+}
+
+impl Found {
+    fn held_bytes(&self) -> u64 {
+        (self.keys.len() + self.objects.len() * size_of::<Object>()) as u64
+    }
+
+    /// Reads the live slots of a slab.
+    fn read(&mut self, tiers: &Tiers, slab: &Slab, live: &Slots, damaged: &mut Vec<Error>) -> Result<()> {
+        let slots: Vec<u32> = match planted::has(Bug::FreedSlotBelieved) {
+            true => (0..slab.meta.slots).collect(),
+            false => live.iter().collect(),
+        };
+        slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
+            match slab.decode_head(slot, bytes) {
+                Ok(head) => {
+                    // Whether a table has the same is no longer known: it is taken for no copy.
+                    let location = Location { slab: slab.meta.number, slot, holds: holds_of(head.trailer) };
+                    let (key_from, key_bytes) = (self.keys.len(), head.key.len());
+                    self.keys.extend_from_slice(head.key);
+                    self.objects.push(Object { key_from, key_bytes, trailer: head.trailer, location });
+                }
+                Err(_) if planted::has(Bug::FreedSlotBelieved) => {}
+                Err(error) => damaged.push(error),
+            }
+        })
+    }
+
+    /// An index of them; none are left.
+    fn make_index(&mut self) -> Index {
+        let keys = std::mem::take(&mut self.keys);
+        let mut objects = std::mem::take(&mut self.objects);
+        let key = |object: &Object| &keys[object.key_from..object.key_from + object.key_bytes];
+        // Newest first.
+        objects.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(b.trailer.0.cmp(&a.trailer.0)));
+        let mut made = IndexBuilder::default();
+        objects.iter().for_each(|object| made.push(key(object), object.location));
+        made.finish()
+    }
+}
+
+impl Scan {
+    /// One thread's part.
+    fn work(&self) {
+        let done = self.read();
+        self.done.lock().push(done);
+    }
+
+    fn read(&self) -> Result<Done> {
+        let (mut done, mut found) = (Done::default(), Found::default());
+        while let Some((slab, live)) = self.slabs.get(self.next.fetch_add(1, Ordering::Relaxed) as usize) {
+            found.read(&self.tiers, slab, live, &mut done.damaged)?;
+            if found.held_bytes() >= self.bytes_max {
+                done.indexes.push(found.make_index());
+            }
+        }
+        done.indexes.push(found.make_index());
+        Ok(done)
+    }
+}
+
+/// The index of all live slots, and what cannot be read.
+///
+/// # Errors
+/// What the device says.
+pub(super) fn scan(
+    from: &LoadFrom<'_>,
+    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    opened: &[Arc<Slab>],
+) -> Result<(Index, Vec<Error>)> {
+    let threads = from.options.background_threads.clamp(1, opened.len().max(1) as u32);
+    let scan = Arc::new(Scan {
+        tiers: from.tiers.clone(),
+        slabs: opened.iter().cloned().zip(slabs.values().map(|(_, live)| live.clone())).collect(),
+        next: AtomicU64::new(0),
+        bytes_max: from.options.memory_bytes / MEMORY_SHARE / u64::from(threads),
+        done: Mutex::new(from.sched, Vec::new()),
+    });
+    let start = |i| {
+        let theirs = scan.clone();
+        from.sched.spawn(&format!("cuesta-scan-{i}"), Priority::Normal, move || theirs.work())
+    };
+    // Fewer threads than that do as well.
+    let others: Vec<_> = (1..threads).map_while(|i| start(i).ok()).collect();
+    scan.work();
+    // All of them, before anything is said.
+    let ended: Vec<bool> = others.into_iter().map(Thread::join).collect();
+    if ended.contains(&false) {
+        return Err(Error::internal("a thread that read slots panicked"));
+    }
+    let done = std::mem::take(&mut *scan.done.lock());
+    let (mut indexes, mut damaged) = (Vec::new(), Vec::new());
+    for done in done {
+        let mut done = done?;
+        indexes.append(&mut done.indexes);
+        damaged.append(&mut done.damaged);
+    }
+    indexes.retain(|index| index.entries() > 0);
+    let index = match indexes.len() {
+        0 | 1 => indexes.pop().unwrap_or_default(),
+        _ => merged(&indexes, opened)?,
+    };
+    Ok((index, damaged))
+}
+
+/// Where the merge stands in one of the indexes; ordered by key.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    key: Vec<u8>,
+    index: usize,
+    at: Position,
+    location: Location,
+}
+
+/// All of them in one.
+fn merged(indexes: &[Index], opened: &[Arc<Slab>]) -> Result<Index> {
+    let mut heads = BinaryHeap::with_capacity(indexes.len());
+    for (i, index) in indexes.iter().enumerate() {
+        let (at, mut key) = (index.first(), Vec::new());
+        if let Some(location) = index.entry_to(at, &mut key) {
+            heads.push(Reverse(Head { key, index: i, at, location }));
+        }
+    }
+    let (mut made, mut key, mut versions) = (IndexBuilder::default(), Vec::new(), Vec::new());
+    while let Some(mut head) = heads.peek_mut() {
+        if head.0.key != key {
+            push(&mut made, &key, &mut versions, opened)?;
+            key.clone_from(&head.0.key);
+        }
+        versions.push((head.0.index, head.0.location));
+        let Head { key, index, at, location } = &mut head.0;
+        *at = indexes[*index].next(*at);
+        match indexes[*index].entry_to(*at, key) {
+            Some(next) => *location = next,
+            None => drop(PeekMut::pop(head)),
+        }
+    }
+    push(&mut made, &key, &mut versions, opened)?;
+    Ok(made.finish())
+}
+
+/// Adds versions of a key, each with the index that it comes from; none are left.
+fn push(
+    made: &mut IndexBuilder,
+    key: &[u8],
+    versions: &mut Vec<(usize, Location)>,
+    opened: &[Arc<Slab>],
+) -> Result<()> {
+    // Each index has its own newest first; which of two is newer, the slots say. Only snapshots leave several.
+    if versions.windows(2).any(|pair| pair[0].0 != pair[1].0) {
+        let mut numbered = Vec::with_capacity(versions.len());
+        for (_, location) in versions.drain(..) {
+            let at = opened.binary_search_by_key(&location.slab, |slab| slab.meta.number);
+            let slab = at.ok().and_then(|at| opened.get(at));
+            let slab = slab.ok_or_else(|| Error::internal("an index names a slab that was not read"))?;
+            let bytes = slab.read(location.slot)?;
+            numbered.push((Reverse(slab.decode_head(location.slot, bytes.bytes())?.trailer.0), location));
+        }
+        numbered.sort_unstable();
+        versions.extend(numbered.into_iter().map(|(_, location)| (0, location)));
+    }
+    versions.drain(..).for_each(|(_, location)| made.push(key, location));
+    Ok(())
+}
