@@ -50,6 +50,15 @@ fn kept_runs_stay_mended() {
 }
 
 #[test]
+fn kept_cases_stay_mended() {
+    // Stores that were full for good: reserves that demotions had used up, and objects that had to go down together.
+    for seed in ["93", "168", "186"] {
+        let case = cuesta_sim(&["--profile", "prismdb", "--rows", "10", "--seed", seed]);
+        assert!(case.status.success(), "{}", String::from_utf8_lossy(&case.stdout));
+    }
+}
+
+#[test]
 fn scenarios_do_what_their_names_say() {
     let played = |name: &str| {
         let scenario = scenarios::ALL.iter().find(|scenario| scenario.name == name).unwrap();

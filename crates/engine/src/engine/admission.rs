@@ -380,12 +380,10 @@ impl Engine {
             free.saturating_sub(if puts { all / RESERVE_SHARE } else { 0 })
         });
         let in_tiers: Vec<u64> = self.tiers.all.iter().map(free).collect();
-        // What comes into slots goes down some day.
-        if puts && self.objects.is_some() && in_tiers.last() == Some(&0) {
-            return 0;
-        }
-        let free: u64 = in_tiers.iter().sum::<u64>() + in_slots;
-        free.saturating_sub(unflushed + unflushed / 4)
+        let all: u64 = in_tiers.iter().sum::<u64>() + in_slots;
+        // What comes into slots goes down some day, and free slots may be of sizes that nothing wants.
+        let below = in_tiers.last().filter(|_| puts && self.objects.is_some());
+        below.map_or(all, |below| all.min(*below)).saturating_sub(unflushed + unflushed / 4)
     }
 
     /// Bytes of a tier that are not for puts.

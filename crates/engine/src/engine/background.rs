@@ -141,6 +141,11 @@ impl Background {
         !self.state.lock().running.is_empty()
     }
 
+    /// Waits until a job begins or ends, or so long.
+    pub(super) fn wait_for_change(&self, most: Duration) {
+        drop(self.changed.wait_for(self.state.lock(), most));
+    }
+
     /// Whether jobs find no room.
     pub(super) fn is_refused(&self) -> bool {
         self.state.lock().refused.iter().any(|refused| refused.times > 0)

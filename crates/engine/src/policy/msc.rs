@@ -16,7 +16,7 @@
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
-use super::{Plan, View};
+use super::{LevelView, Plan, TableView, View};
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
 use crate::version::LEVELS_MAX;
@@ -67,7 +67,8 @@ pub(crate) struct RangeHeat {
     pub(crate) replaced_bytes: u64,
 }
 
-/// A key range, what the store has in it, and the tables of the level that objects go to that lie in it whole.
+/// A key range, what the store has in it, and the tables of the level that objects go to that have keys in it; two ranges may
+/// share a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeView {
     pub(crate) from: Vec<u8>,
@@ -118,12 +119,20 @@ fn is_due(view: &View) -> Option<&StoreView> {
     view.store.as_ref().filter(|store| store.due || store.pressed || view.reclaim)
 }
 
+/// Bytes of objects and tables that a demotion may be about where the last tier has so much free.
+pub(crate) fn fitting(free: u64) -> u64 {
+    free / 5 * 4
+}
+
 /// The places of ranges that could go down: no plan that runs is about them, and there is room to merge them.
 fn eligible<'a>(view: &'a View, store: &'a StoreView) -> impl Iterator<Item = usize> + Clone + 'a {
-    let free = view.tiers.last().map_or(u64::MAX, |tier| tier.free);
+    let most = view.tiers.last().map_or(u64::MAX, |tier| fitting(tier.free));
     store.ranges.iter().enumerate().filter_map(move |(i, range)| {
-        let overlaps = |running: &super::RunningPlan| running.from < range.to && range.from < running.to;
-        let fits = range.bytes() + range.bytes() / 4 <= free;
+        let overlaps = |running: &super::RunningPlan| {
+            let shares = range.tables.iter().any(|table| running.inputs.contains(table));
+            shares || running.from < range.to && range.from < running.to
+        };
+        let fits = range.bytes() <= most;
         (range.object_bytes > 0 && fits && !view.running.iter().any(overlaps)).then_some(i)
     })
 }
@@ -184,11 +193,16 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
             whole.map(|range| (range, Pinning::NONE))
         })
         .or_else(|| Some((fitting.filter(helps).min_by(by_growth)?, Pinning::NONE)))?;
+    // Its tables may have keys outside the range.
+    let level = view.levels.get(store.level).into_iter().flat_map(LevelView::tables);
+    let tables: Vec<&TableView> = level.filter(|table| range.tables.contains(&table.number)).collect();
+    let smallest = tables.iter().map(|table| &table.smallest).chain([&range.from]).min()?;
+    let largest = tables.iter().map(|table| &table.largest).chain([&range.to]).max()?;
     let mut deeper = view.levels.iter().skip(store.level + 1);
     Some(Plan::Demote {
         tables: range.tables.clone(),
         level: store.level,
-        drop_tombstones: deeper.all(|deeper| deeper.overlapping(&range.from, &range.to).next().is_none()),
+        drop_tombstones: deeper.all(|deeper| deeper.overlapping(smallest, largest).next().is_none()),
         from: range.from.clone(),
         to: range.to.clone(),
         pinning,
@@ -352,6 +366,30 @@ mod tests {
     fn a_range_that_is_being_moved_is_left_alone_and_so_is_an_empty_one() {
         check("a..c 100/100, c..f 50/0, f..x 0/0", "c..d", expect!["demote [a..c) into L7: #1"]);
         check("a..c 0/100, c..f 50/0", "b..d", expect!["nothing"]);
+    }
+
+    #[test]
+    fn ranges_may_share_a_table_that_has_keys_beyond_them() {
+        let mut ranges = ranges("a..c 100/100, c..f 90/100");
+        ranges[1].tables = vec![1];
+        let view = View {
+            store: Some(StoreView { ranges, ..store("a..c 1/0") }),
+            ..view("L7: 1[b..e,100]\ntier 1000 500\ntier 20000 700")
+        };
+        let first = plan(&view).unwrap();
+        assert_eq!(first.to_string(), "demote [a..c) into L7: #1");
+        // Not both at once.
+        assert_eq!(plan(&View { running: vec![first.running()], ..view.clone() }), None);
+        // What lies below a key of the table keeps its tombstone, whether it is in the range or not.
+        let drops = |below: &str| {
+            let levels = format!("L6: 1[b..e,100]\nL7: 8[{below},100]\ntier 1000 500\ntier 20000 700");
+            let store = view.store.clone().map(|store| StoreView { level: 6, ..store });
+            match plan(&View { store, ..super::super::leveled::tests::view(&levels) }) {
+                Some(Plan::Demote { drop_tombstones, .. }) => drop_tombstones,
+                _ => false,
+            }
+        };
+        assert_eq!(["a..a", "d..d", "e..f", "g..h"].map(drops), [false, false, false, true]);
     }
 
     #[test]

@@ -413,14 +413,18 @@ impl Engine {
                 return Ok(true);
             }
             // A merge within the sorted log keeps demotions of its keys waiting.
-            let is_at_work = self.background.is_at_work();
-            let waits = {
-                let state = store.state.lock();
-                let soon = state.space.waiting_bytes() > 0 || self.tables.garbage.is_pending();
-                is_at_work || !state.moving.is_empty() || times < WAITS_MAX && soon
+            let is_at_work = self.background.is_at_work() || !store.state.lock().moving.is_empty();
+            let soon = || {
+                let waiting = store.state.lock().space.waiting_bytes();
+                times < WAITS_MAX && (waiting > 0 || self.tables.garbage.is_pending())
             };
+            let waits = is_at_work || soon();
             if waits {
-                self.sched.sleep(WAIT);
+                // Not longer than until a job ends: while a flush is starved, others demote for it.
+                match is_at_work {
+                    true => self.background.wait_for_change(WAIT),
+                    false => self.sched.sleep(WAIT),
+                }
                 self.tables.collect_garbage()?;
             }
             Ok(waits)

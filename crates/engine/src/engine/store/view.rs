@@ -248,11 +248,13 @@ impl Engine {
     }
 
     /// The key ranges of one table of the level each (of several, where these are small, so that they become one), or of as many objects
-    /// as twice a table's.
+    /// as twice a table's. Objects among a table's keys go down together, so that it is rewritten once, unless the last tier
+    /// has no room for that.
     fn ranges(&self, current: &Current, level: usize) -> Vec<RangeView> {
         let contents: &Contents = &current.contents;
         let index = &contents.index;
         let level = current.version.levels.get(level);
+        let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
         let mut groups: Vec<Vec<&TableMeta>> = vec![Vec::new()];
         for table in level.into_iter().flat_map(|level| level.tables()).map(|table| &table.meta) {
             match groups.last_mut() {
@@ -274,24 +276,27 @@ impl Engine {
             let object_bytes = contents.slot_bytes_between(ends.0, ends.1);
             // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
             let entries = index.count(ends.0, ends.1).max(1);
-            let piece = (2 * self.options.table_bytes() * entries).checked_div(object_bytes);
+            let room = policy::msc::fitting(free).saturating_sub(data_bytes(group));
+            let is_tight = object_bytes > room;
+            let most = (2 * self.options.table_bytes()).min(if is_tight { room / 2 } else { u64::MAX });
+            let piece = (most * entries).checked_div(object_bytes);
             let mut cuts = index.cuts(ends.0, ends.1, piece.unwrap_or(u64::MAX).max(1));
-            if let (Some(first), Some(last)) = (group.first(), group.last()) {
+            if let (Some(first), Some(last), false) = (group.first(), group.last(), is_tight) {
                 cuts.retain(|cut| *cut <= first.smallest || *cut > last.largest);
             }
             let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
             for bounds in bounds.windows(2) {
                 let (from, to) = (bounds[0].clone(), bounds[1].clone());
                 let ends = (index.seek(&from), index.seek(&to));
-                let is_inside = |table: &&&TableMeta| table.smallest >= from && table.largest < to;
-                let inside: Vec<&TableMeta> = group.iter().filter(is_inside).copied().collect();
+                let meets = |table: &&&TableMeta| table.largest >= from && table.smallest < to;
+                let met: Vec<&TableMeta> = group.iter().filter(meets).copied().collect();
                 ranges.push(RangeView {
                     objects: index.count(ends.0, ends.1),
                     tombstones: index.tombstones(ends.0, ends.1),
                     object_bytes: contents.slot_bytes_between(ends.0, ends.1),
-                    tables: inside.iter().map(|table| table.number).collect(),
-                    table_bytes: data_bytes(&inside),
-                    table_entries: inside.iter().map(|table| table.entries).sum(),
+                    tables: met.iter().map(|table| table.number).collect(),
+                    table_bytes: data_bytes(&met),
+                    table_entries: met.iter().map(|table| table.entries).sum(),
                     heat: None,
                     from,
                     to,
