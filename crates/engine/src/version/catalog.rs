@@ -192,7 +192,9 @@ impl Catalog {
     pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Gone> {
         let mut gone = Gone::default();
         let slabs = changed_slabs(&self.slabs, edit)?;
-        if !edit.added.is_empty() || !edit.removed.is_empty() {
+        let guards = [&edit.guards_added, &edit.guards_removed];
+        let changes_guards = guards.iter().any(|guards| !guards.is_empty());
+        if !edit.added.is_empty() || !edit.removed.is_empty() || changes_guards {
             let next = self.version.apply(edit, tables)?;
             for table in self.version.tables().filter(|table| edit.removed.contains(&table.meta.number)) {
                 match edit.added.iter().find(|added| added.meta.number == table.meta.number) {
@@ -290,6 +292,8 @@ impl Catalog {
                 };
                 run.tables.iter().map(meta).collect::<Vec<_>>()
             };
+            let starts = runs.guards.iter().skip(1).map(|guard| (level as u32, guard.start.clone()));
+            edit.guards_added.extend(starts);
             edit.added.extend(runs.runs().flat_map(add));
         }
         edit

@@ -108,6 +108,10 @@ pub(crate) struct AddedTable {
 pub(crate) struct Edit {
     pub(crate) added: Vec<AddedTable>,
     pub(crate) removed: Vec<u64>,
+    /// Level and first key of guards that are cut off the one before, between removals and additions of tables.
+    pub(crate) guards_added: Vec<(u32, Vec<u8>)>,
+    /// Of guards that become part of the one before; ahead of those that are added.
+    pub(crate) guards_removed: Vec<(u32, Vec<u8>)>,
     /// Logs before this number hold nothing that is not in a table.
     pub(crate) log_start: Option<u64>,
     /// Every file number below this may have been used.
@@ -156,6 +160,8 @@ mod field {
     pub(super) const TAKE_SLOTS: u64 = 15;
     pub(super) const FREE_SLOTS: u64 = 16;
     pub(super) const IMAGE: u64 = 17;
+    pub(super) const ADD_GUARD: u64 = 18;
+    pub(super) const REMOVE_GUARD: u64 = 19;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -198,6 +204,15 @@ impl Edit {
         let varint = |value: u64| move |out: &mut Vec<u8>| put_varint(out, value);
         for number in &self.removed {
             put(field::REMOVE_TABLE, true, &varint(*number));
+        }
+        let guards = [(field::REMOVE_GUARD, &self.guards_removed), (field::ADD_GUARD, &self.guards_added)];
+        for (number, (level, start)) in
+            guards.into_iter().flat_map(|(number, guards)| guards.iter().map(move |guard| (number, guard)))
+        {
+            put(number, true, &|out| {
+                put_varint(out, u64::from(*level));
+                put_bytes(out, start);
+            });
         }
         for added in &self.added {
             put(field::ADD_TABLE, true, &|out| {
@@ -324,6 +339,8 @@ impl Edit {
             field::TAKE_SLOTS => take_slots(&mut body, &mut self.taken)?,
             field::FREE_SLOTS => take_slots(&mut body, &mut self.freed)?,
             field::IMAGE => self.image = Some(body.number()?),
+            field::ADD_GUARD => self.guards_added.push((body.varint_u32()?, body.bytes()?.to_vec())),
+            field::REMOVE_GUARD => self.guards_removed.push((body.varint_u32()?, body.bytes()?.to_vec())),
             _ => return Ok(false),
         }
         body.finish()?;
@@ -335,6 +352,12 @@ impl fmt::Display for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
         words.extend(self.removed.iter().map(|number| format!("remove table {number}")));
+        for (verb, guards) in [("remove", &self.guards_removed), ("add", &self.guards_added)] {
+            let word = |(level, start): &(u32, Vec<u8>)| {
+                format!("{verb} guard of level {level} from {}", start.escape_ascii())
+            };
+            words.extend(guards.iter().map(word));
+        }
         let added = |a: &AddedTable| format!("add to level {} (age {}) {}", a.level, a.age, a.meta);
         words.extend(self.added.iter().map(added));
         words.extend(self.created.iter().map(|(id, name)| format!("create keyspace {id} {name:?}")));
@@ -391,6 +414,8 @@ mod tests {
         Edit {
             added: vec![AddedTable { level: 3, age: 9, meta }],
             removed: vec![1, 2],
+            guards_added: vec![(3, b"am".to_vec()), (3, vec![0xff; 200])],
+            guards_removed: vec![(7, b"x".to_vec())],
             log_start: Some(4),
             next_file: Some(301),
             last_seq: Some(Seq(77)),

@@ -2,8 +2,9 @@
 //! the next; the manifest that records them; the superblock that points at the manifest.
 //!
 //! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds
-//! runs, newest first; a run is disjoint tables in key order. Level 0 has one guard whose runs overlap; `leveled`
-//! keeps one guard with one run in every other level.
+//! runs, newest first; a run is disjoint tables in key order. No table crosses from one guard into the next. Level 0 has one
+//! guard whose runs overlap; both profiles keep one guard with one run in every other level
+//! (`docs/decisions/0012-guards-with-several-runs.md` says what others are for).
 //!
 //! A version never changes. Readers hold it by `Arc` for as long as they look at it, and a table's files outlive the
 //! last version that names them (see [`tables`]). Finding a key's table is a comparison per run in level 0 and a
@@ -25,6 +26,9 @@ use crate::planted::{self, Bug};
 use std::fmt;
 use std::sync::Arc;
 
+/// Done, or why what an edit asks for does not fit.
+type Fits = std::result::Result<(), String>;
+
 /// Levels a version can have, level 0 included.
 pub(crate) const LEVELS_MAX: usize = 8;
 
@@ -41,7 +45,7 @@ pub(crate) struct Level {
 }
 
 /// A range of keys and the runs in it, newest first.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Guard {
     pub(crate) start: Vec<u8>,
     pub(crate) runs: Vec<Run>,
@@ -62,7 +66,63 @@ impl Run {
     }
 }
 
+impl Guard {
+    /// Puts a table into its run, which is made if there is none of that age.
+    fn insert(&mut self, age: u64, table: Arc<TableHandle>) -> Fits {
+        let runs = &mut self.runs;
+        let r = match planted::has(Bug::OldestRunOnTop) {
+            true => runs.partition_point(|run| run.age < age),
+            false => runs.partition_point(|run| run.age > age),
+        };
+        if runs.get(r).is_none_or(|run| run.age != age) {
+            runs.insert(r, Run { age, tables: Vec::new() });
+        }
+        let tables = &mut runs[r].tables;
+        let i = tables.partition_point(|other| other.meta.largest < table.meta.smallest);
+        if tables.get(i).is_some_and(|other| other.meta.smallest <= table.meta.largest) {
+            return Err("it overlaps another table of its run".to_owned());
+        }
+        tables.insert(i, table);
+        Ok(())
+    }
+}
+
 impl Level {
+    /// Cuts a guard off the one that owns `start`.
+    fn add_guard(&mut self, start: &[u8]) -> Fits {
+        let at = self.guards.partition_point(|guard| guard.start.as_slice() <= start);
+        let Some(owner) = at.checked_sub(1).and_then(|at| self.guards.get_mut(at)) else {
+            return Err("nobody owns that key".to_owned());
+        };
+        if owner.start == start {
+            return Err("it is there already".to_owned());
+        }
+        let mut made = Guard { start: start.to_vec(), runs: Vec::new() };
+        for run in &mut owner.runs {
+            let behind = run.tables.partition_point(|table| table.meta.largest.as_slice() < start);
+            if let Some(crossing) = run.tables.get(behind).filter(|t| t.meta.smallest.as_slice() < start) {
+                return Err(format!("table {} crosses it", crossing.meta.number));
+            }
+            made.runs.push(Run { age: run.age, tables: run.tables.split_off(behind) });
+        }
+        for guard in [&mut *owner, &mut made] {
+            guard.runs.retain(|run| !run.tables.is_empty());
+        }
+        self.guards.insert(at, made);
+        Ok(())
+    }
+
+    /// Makes a guard part of the one before.
+    fn remove_guard(&mut self, start: &[u8]) -> Fits {
+        let found = self.guards.iter().position(|guard| guard.start == start);
+        let Some(at) = found.filter(|at| *at > 0) else { return Err("there is none to remove".to_owned()) };
+        let gone = self.guards.remove(at);
+        for run in gone.runs {
+            run.tables.into_iter().try_for_each(|table| self.guards[at - 1].insert(run.age, table))?;
+        }
+        Ok(())
+    }
+
     /// The guard that owns `key`.
     pub(crate) fn guard_of(&self, key: &[u8]) -> Option<&Guard> {
         let i = self.guards.partition_point(|guard| guard.start.as_slice() <= key);
@@ -94,12 +154,23 @@ impl Version {
     ///
     /// # Errors
     /// `Internal` when the edit does not fit: a table removed that is not there, added twice, crossing a guard, or
-    /// overlapping another of its run.
+    /// overlapping another of its run; a guard that is there already, or is not, or is in level 0.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>) -> Result<Self> {
         let mut next = self.clone();
         let mut moved: Vec<Arc<TableHandle>> = Vec::new();
         for number in &edit.removed {
             moved.push(next.remove(*number)?);
+        }
+        let removals = edit.guards_removed.iter().map(|guard| (guard, false));
+        for ((level, start), adds) in removals.chain(edit.guards_added.iter().map(|guard| (guard, true))) {
+            let found = next.level_mut(*level).filter(|_| *level > 0);
+            let changed = found.map_or(Err("there can be none".to_owned()), |level| match adds {
+                true => level.add_guard(start),
+                false => level.remove_guard(start),
+            });
+            let refuse =
+                |why| Error::internal(format!("guard {} of level {level}: {why}", start.escape_ascii()));
+            changed.map_err(refuse)?;
         }
         for added in &edit.added {
             let known = moved.iter().position(|table| table.meta.number == added.meta.number);
@@ -129,41 +200,27 @@ impl Version {
         Err(Error::internal(format!("an edit removes table {number}, which is not there")))
     }
 
+    /// A level, made if it can be and there is none; one guard over all keys at first.
+    fn level_mut(&mut self, level: u32) -> Option<&mut Level> {
+        let level = (level as usize).min(LEVELS_MAX);
+        while level < LEVELS_MAX && self.levels.len() <= level {
+            self.levels.push(Level { guards: vec![Guard::default()] });
+        }
+        self.levels.get_mut(level)
+    }
+
     fn insert(&mut self, level: u32, age: u64, table: Arc<TableHandle>) -> Result<()> {
-        let refuse =
-            |why: &str| Err(Error::internal(format!("table {} at level {level}: {why}", table.meta.number)));
-        let level_index = level as usize;
-        if level_index >= LEVELS_MAX {
-            return refuse("there is no such level");
-        }
-        while self.levels.len() <= level_index {
-            self.levels.push(Level { guards: vec![Guard { start: Vec::new(), runs: Vec::new() }] });
-        }
-        if self.tables().any(|other| other.meta.number == table.meta.number) {
+        let number = table.meta.number;
+        let refuse = |why: &str| Err(Error::internal(format!("table {number} at level {level}: {why}")));
+        if self.tables().any(|other| other.meta.number == number) {
             return refuse("it is there already");
         }
-        let level = &mut self.levels[level_index];
-        let g =
-            level.guards.partition_point(|guard| guard.start.as_slice() <= table.meta.smallest.as_slice())
-                - 1;
-        if level.guards.get(g + 1).is_some_and(|next| next.start <= table.meta.largest) {
+        let Some(level) = self.level_mut(level) else { return refuse("there is no such level") };
+        let behind = level.guards.partition_point(|guard| guard.start <= table.meta.smallest);
+        if level.guards.get(behind).is_some_and(|next| next.start <= table.meta.largest) {
             return refuse("it crosses a guard");
         }
-        let runs = &mut level.guards[g].runs;
-        let r = match planted::has(Bug::OldestRunOnTop) {
-            true => runs.partition_point(|run| run.age < age),
-            false => runs.partition_point(|run| run.age > age),
-        };
-        if runs.get(r).is_none_or(|run| run.age != age) {
-            runs.insert(r, Run { age, tables: Vec::new() });
-        }
-        let tables = &mut runs[r].tables;
-        let i = tables.partition_point(|other| other.meta.largest < table.meta.smallest);
-        if tables.get(i).is_some_and(|other| other.meta.smallest <= table.meta.largest) {
-            return refuse("it overlaps another table of its run");
-        }
-        tables.insert(i, table);
-        Ok(())
+        level.guards[behind - 1].insert(age, table).or_else(|why| refuse(&why))
     }
 }
 
@@ -181,3 +238,6 @@ impl fmt::Debug for Version {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

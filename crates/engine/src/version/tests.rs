@@ -1,0 +1,106 @@
+//! Guards: cut and joined by edits, and what is refused.
+
+use super::edit::AddedTable;
+use super::*;
+use crate::cache::Cache;
+use crate::format::StoreId;
+use crate::tier::Tiers;
+use cuesta_device::{Access, Meter};
+use cuesta_sched::Sched;
+use expect_test::expect;
+
+fn tables() -> Arc<Tables> {
+    let tiers = Tiers { all: Vec::new(), meter: Meter::new(1), table_access: Access::Buffered };
+    Tables::new(&Sched::simulated(1), StoreId(1), Arc::new(tiers), Arc::new(Cache::new(1 << 20, 1)), 9)
+}
+
+/// Words like `+3@9[a..c]` (table 3 into a run of age 9), `-3`, `|m` (a guard from there on), `!m` (none any more), all at level 2.
+fn edit(text: &str) -> Edit {
+    let mut edit = Edit::default();
+    for word in text.split_whitespace() {
+        let (what, rest) = word.split_at(1);
+        match what {
+            "-" => edit.removed.push(rest.parse().unwrap()),
+            "|" => edit.guards_added.push((2, rest.into())),
+            "!" => edit.guards_removed.push((2, rest.into())),
+            _ => {
+                let (number, rest) = rest.split_once('@').unwrap();
+                let (age, keys) = rest.trim_end_matches(']').split_once('[').unwrap();
+                let (smallest, largest) = keys.split_once("..").unwrap();
+                let meta = TableMeta {
+                    number: number.parse().unwrap(),
+                    smallest: smallest.into(),
+                    largest: largest.into(),
+                    ..TableMeta::default()
+                };
+                edit.added.push(AddedTable { level: 2, age: age.parse().unwrap(), meta });
+            }
+        }
+    }
+    edit
+}
+
+/// Guards with their runs, as `m: 9[3 4] 7[2]`.
+fn shown(version: &Version) -> String {
+    let run = |run: &Run| {
+        let numbers: Vec<String> = run.tables.iter().map(|table| table.meta.number.to_string()).collect();
+        format!(" {}[{}]", run.age, numbers.join(" "))
+    };
+    let guard = |guard: &Guard| {
+        format!("{}:{}", guard.start.escape_ascii(), guard.runs.iter().map(run).collect::<String>())
+    };
+    let guards: Vec<String> = version.levels[2].guards.iter().map(guard).collect();
+    guards.join(" | ")
+}
+
+fn made(edits: &[&str]) -> Result<Version> {
+    let tables = tables();
+    edits.iter().try_fold(Version::default(), |version, text| version.apply(&edit(text), &tables))
+}
+
+#[test]
+fn guards_are_cut_between_tables_and_joined_by_age() {
+    let begun = "+1@5[a..c] +2@5[m..o] +3@9[b..d] +4@9[n..p]";
+    let cut = made(&[begun, "|m"]).unwrap();
+    expect![": 9[3] 5[1] | m: 9[4] 5[2]"].assert_eq(&shown(&cut));
+    assert_eq!(cut.levels[2].guard_of(b"lz").unwrap().start, b"");
+    assert_eq!(cut.levels[2].guard_of(b"m").unwrap().start, b"m");
+    // A run of one guard alone is one when they are joined, too, and has its place by its age.
+    let joined = made(&[begun, "|m", "-4 +5@7[n..p]", "!m"]).unwrap();
+    expect![": 9[3] 7[5] 5[1 2]"].assert_eq(&shown(&joined));
+    // By one edit: what crossed is gone when the guard comes, and what is added finds it there.
+    let rewritten = made(&["+1@0[a..z]", "-1 |g |q +2@0[a..f] +3@0[g..h] +4@0[q..z]"]).unwrap();
+    expect![": 0[2] | g: 0[3] | q: 0[4]"].assert_eq(&shown(&rewritten));
+    let moved = made(&["|g +1@0[g..h]", "!g |f"]).unwrap();
+    expect![": | f: 0[1]"].assert_eq(&shown(&moved));
+}
+
+#[test]
+fn a_table_crosses_no_guard() {
+    let refused = |edits: &[&str]| made(edits).map(|version| shown(&version)).unwrap_err().to_string();
+    assert!(refused(&["+1@0[a..m]", "|m"]).contains("table 1 crosses it"));
+    assert!(refused(&["|m", "+1@0[a..m]"]).contains("it crosses a guard"));
+    assert!(refused(&["|m", "|m"]).contains("it is there already"));
+    assert!(refused(&["|m", "!n"]).contains("there is none to remove"));
+    assert!(refused(&["!"]).contains("there is none to remove"));
+    assert!(refused(&["|"]).contains("it is there already"));
+    let in_level0 = Edit { guards_added: vec![(0, b"m".to_vec())], ..Edit::default() };
+    assert!(Version::default().apply(&in_level0, &tables()).is_err());
+    let nowhere = Edit { guards_added: vec![(LEVELS_MAX as u32, b"m".to_vec())], ..Edit::default() };
+    assert!(Version::default().apply(&nowhere, &tables()).is_err());
+}
+
+#[test]
+fn guards_come_back_with_the_first_edit_of_a_new_manifest() {
+    let tables = tables();
+    let mut catalog = Catalog::default();
+    let edits = ["|g |q +2@4[a..f] +3@0[g..h]", "+4@8[q..z] +5@3[q..r]"];
+    edits.iter().for_each(|text| drop(catalog.apply(&edit(text), &tables).unwrap()));
+    let mut again = Catalog::default();
+    drop(again.apply(&catalog.snapshot(), &tables).unwrap());
+    assert_eq!(shown(&again.version), shown(&catalog.version));
+    expect![": 4[2] | g: 0[3] | q: 8[4] 3[5]"].assert_eq(&shown(&again.version));
+    // And an edit of guards alone counts.
+    drop(again.apply(&edit("!g"), &tables).unwrap());
+    expect![": 4[2] 0[3] | q: 8[4] 3[5]"].assert_eq(&shown(&again.version));
+}
