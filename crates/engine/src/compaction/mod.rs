@@ -40,6 +40,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) take_number: &'a dyn Fn() -> u64,
     /// Told now and then how many bytes of keys and values of the input are done; work stops with its error.
     pub(crate) check: &'a dyn Fn(u64) -> Result<()>,
+    /// Keys that no table goes across, ascending: guards begin there.
+    pub(crate) bounds: &'a [Vec<u8>],
     /// Of the input, the keys after the first of these and up to the second.
     pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
     /// Told each entry that stays and is its key's newest.
@@ -89,6 +91,7 @@ pub(crate) fn write_tables(
         writer: None,
         large: None,
         settled: Vec::new(),
+        bounds: options.bounds,
     };
     let written = outputs.write(input, retain);
     if written.is_err() {
@@ -152,6 +155,8 @@ struct Outputs<'a, 'b> {
     large: Option<Charge>,
     /// Bytes that stay counted on a tier for tables that are done.
     settled: Vec<(u32, u64)>,
+    /// Those that lie ahead.
+    bounds: &'a [Vec<u8>],
 }
 
 impl<'b> Outputs<'_, 'b> {
@@ -167,7 +172,9 @@ impl<'b> Outputs<'_, 'b> {
                 let table_bytes = self.options.table_bytes;
                 let most = data_bytes_max(table_bytes, 0);
                 let is_full = |at: u64| at >= table_bytes || at + bytes + DATA_SLACK > most;
-                if new_key && self.writer.as_ref().is_some_and(|(w, _)| is_full(w.data_bytes())) {
+                let begins_guard = self.passes_bound(entry.key);
+                let is_done = |(writer, _): &(TableWriter, _)| begins_guard || is_full(writer.data_bytes());
+                if new_key && self.writer.as_ref().is_some_and(is_done) {
                     self.finish_table()?;
                 }
                 let writer = match &mut self.writer {
@@ -203,6 +210,13 @@ impl<'b> Outputs<'_, 'b> {
             tiers.into_iter().try_for_each(|tier| self.options.tiers.get(tier)?.sync_names())?;
         }
         Ok(())
+    }
+
+    /// Whether a guard begins between the key before and this one.
+    fn passes_bound(&mut self, key: &[u8]) -> bool {
+        let passed = self.bounds.iter().take_while(|bound| bound.as_slice() <= key).count();
+        self.bounds = &self.bounds[passed..];
+        passed > 0
     }
 
     /// Whose first entry has so many bytes.
@@ -279,6 +293,38 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::sync::Arc;
 
+    /// Writes all of a memtable that readers at `boundaries` see.
+    fn written(
+        memtable: &Arc<MemTable>,
+        cache: &Cache,
+        boundaries: Vec<Seq>,
+        bounds: &[Vec<u8>],
+        check: &dyn Fn(u64) -> Result<()>,
+    ) -> Vec<TableMeta> {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Arc::new(FileDirectory::open(dir.path()).unwrap());
+        let tier = Tier::new(0, directory, 1 << 30, (Compression::None, 10));
+        let tiers = Tiers { all: vec![tier], meter: Meter::new(1), table_access: Access::Buffered };
+        let number = Cell::new(0);
+        let options = OutputOptions {
+            store: StoreId(7),
+            tiers: &tiers,
+            cache,
+            cause: Cause::Flush,
+            place: &|_| Placed::on(0),
+            meta_tier: 0,
+            table_bytes: 64 << 20,
+            block_bytes: 4096,
+            take_number: &|| number.replace(number.get() + 1),
+            check,
+            bounds,
+            keys: (None, None),
+            meet: None,
+        };
+        let mut retain = Retain::new(boundaries, Default::default(), true);
+        write_tables(&mut MemCursor::new(memtable.clone()), &mut retain, &options).unwrap()
+    }
+
     #[test]
     fn a_large_block_is_charged_while_it_is_being_written() {
         const MIB: usize = 1 << 20;
@@ -287,34 +333,37 @@ mod tests {
             let key = KeyspaceId::DEFAULT.key(&[i]);
             writer.insert(&key, Trailer::new(Seq(i.into()), Kind::Put), &vec![i; bytes]);
         }
-        let dir = tempfile::tempdir().unwrap();
-        let directory = Arc::new(FileDirectory::open(dir.path()).unwrap());
-        let tier = Tier::new(0, directory, 1 << 30, (Compression::None, 10));
-        let tiers = Tiers { all: vec![tier], meter: Meter::new(1), table_access: Access::Buffered };
-        let cache = Cache::new(64 << 20, 1);
-        let (number, held) = (Cell::new(0), RefCell::new(Vec::new()));
-        let options = OutputOptions {
-            store: StoreId(7),
-            tiers: &tiers,
-            cache: &cache,
-            cause: Cause::Flush,
-            place: &|_| Placed::on(0),
-            meta_tier: 0,
-            table_bytes: 64 << 20,
-            block_bytes: 4096,
-            take_number: &|| number.replace(number.get() + 1),
-            check: &|_| {
-                held.borrow_mut().push(cache.memory().held(Holder::Reads) / MIB as u64);
-                Ok(())
-            },
-            keys: (None, None),
-            meet: None,
+        let (cache, held) = (Cache::new(64 << 20, 1), RefCell::new(Vec::new()));
+        let check = |_| {
+            held.borrow_mut().push(cache.memory().held(Holder::Reads) / MIB as u64);
+            Ok(())
         };
-        let mut retain = Retain::new(vec![Seq::MAX], Default::default(), true);
-        let made = write_tables(&mut MemCursor::new(memtable), &mut retain, &options).unwrap();
+        let made = written(&memtable, &cache, vec![Seq::MAX], &[], &check);
         assert_eq!((made.len(), made[0].entries), (1, 4));
         // The block, and as much for packing it; of two, the larger one.
         assert_eq!(*held.borrow(), [2, 4]);
         assert_eq!(cache.memory().held(Holder::Reads), 0);
+    }
+
+    #[test]
+    fn no_table_goes_from_one_guard_into_the_next() {
+        let (mut writer, memtable) = MemTable::new(1);
+        let key = |i: u8| KeyspaceId::DEFAULT.key(&[i]);
+        for i in 0..10 {
+            // Of one key two versions, which stay together.
+            let versions = if i == 4 { 1..3 } else { 1..2 };
+            versions.for_each(|seq| writer.insert(&key(i), Trailer::new(Seq(seq), Kind::Put), b"value"));
+        }
+        let cut_at = |bounds: &[Vec<u8>]| {
+            // The older one is seen by a snapshot.
+            let boundaries = vec![Seq(1), Seq::MAX];
+            let made = written(&memtable, &Cache::new(64 << 20, 1), boundaries, bounds, &|_| Ok(()));
+            made.iter().map(|meta| (meta.smallest[4], meta.largest[4], meta.entries)).collect::<Vec<_>>()
+        };
+        assert_eq!(cut_at(&[]), [(0, 9, 11)]);
+        // Before the first key, at one, between two, two at once, at the last, and behind it.
+        let between = KeyspaceId::DEFAULT.key(&[6, 1]);
+        let bounds = [vec![0], key(4), between.clone(), [&between[..], &[1]].concat(), key(9), key(20)];
+        assert_eq!(cut_at(&bounds), [(0, 3, 4), (4, 6, 4), (7, 8, 2), (9, 9, 1)]);
     }
 }

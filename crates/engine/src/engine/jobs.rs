@@ -36,6 +36,8 @@ const META_SHARE: u64 = 8;
 const ENTRY_BYTES: u64 = 20;
 /// Part of a packed table may hold so many times its share of what was packed.
 const PACKED_SLACK: f64 = 1.5;
+/// Pages that index, filter and properties of one more table take, however few entries it has.
+const META_TABLE_PAGES: u64 = 2;
 /// Least bytes that a job needs for indexes and filters.
 const META_LEAST: u64 = 32 << 10;
 
@@ -67,6 +69,12 @@ impl Need {
             meta_bytes += meta.meta_bytes as f64 * share * 1.25;
         }
         Self::of_entries(options, bytes as u64, meta_bytes as u64)
+    }
+
+    /// In as many more tables, each with a first and a last page, and an index and a filter of its own.
+    fn and_cuts(self, cuts: u64) -> Self {
+        let page = ALIGNMENT as u64;
+        Self { data: self.data + cuts * 2 * page, meta: self.meta + cuts * META_TABLE_PAGES * page }
     }
 
     /// And of so many objects of a store, in slots of so many bytes.
@@ -402,6 +410,14 @@ impl Engine {
         Source::Run(Box::new(RunCursor::new(tables, open)))
     }
 
+    /// Where guards of a level begin, but for the first.
+    fn bounds_of(&self, level: usize) -> Vec<Vec<u8>> {
+        let current = self.current.load();
+        let guards =
+            current.version.levels.get(level).into_iter().flat_map(|level| level.guards.iter().skip(1));
+        guards.map(|guard| guard.start.clone()).collect()
+    }
+
     /// Writes what readers can still see of `input` as tables of `level`.
     pub(super) fn write_run(
         &self,
@@ -409,6 +425,8 @@ impl Engine {
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
         let RunJob { need, level, bottom, cause, paced, keys, above, meet } = *job;
+        let bounds = self.bounds_of(level);
+        let need = need.and_cuts(bounds.len() as u64);
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
@@ -440,6 +458,7 @@ impl Engine {
                 paced.progress(done);
                 self.check_open()
             },
+            bounds: &bounds,
             keys,
             meet,
         };

@@ -601,6 +601,7 @@ impl Found {
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),
+            bounds: &[],
             keys: (None, None),
             meet: None,
         };
