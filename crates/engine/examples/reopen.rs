@@ -8,9 +8,12 @@
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
+#[path = "support/files.rs"]
+mod files;
+
 use cuesta::{Db, Options, Profile, TierOptions};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -35,40 +38,9 @@ fn fill(dir: &Path, records: u64, value_bytes: u64) -> cuesta::Result<()> {
     std::process::exit(0)
 }
 
-/// Reads the slabs.
-fn read(dir: &Path) -> io::Result<(u64, Duration)> {
-    let (mut buffer, mut bytes, begun) = (vec![0; MIB as usize], 0, Instant::now());
-    for file in fs::read_dir(dir)? {
-        let file = file?;
-        if !file.file_name().to_string_lossy().starts_with("slab-") {
-            continue;
-        }
-        let mut file = File::open(file.path())?;
-        loop {
-            let n = file.read(&mut buffer)?;
-            if n == 0 {
-                break;
-            }
-            bytes += n as u64;
-        }
-    }
-    Ok((bytes, begun.elapsed()))
-}
-
-/// Takes all files out of the kernel's cache, as a power cut does.
+/// Takes the files of both tiers out of the kernel's cache.
 fn evict(dir: &Path) -> io::Result<()> {
-    for tier in ["fast", "capacity"] {
-        for file in fs::read_dir(dir.join(tier))? {
-            let file = file?;
-            if !file.file_type()?.is_file() {
-                continue;
-            }
-            let file = File::open(file.path())?;
-            file.sync_all()?;
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-        }
-    }
-    Ok(())
+    ["fast", "capacity"].into_iter().try_for_each(|tier| files::evict(&dir.join(tier)))
 }
 
 fn open(options: &Options, dir: &Path) -> Result<(Db, Duration), Box<dyn std::error::Error>> {
@@ -92,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(filled.success(), "the writer failed");
     let options = options(dir, records, value_bytes);
     evict(dir)?;
-    let (bytes, reading) = read(&dir.join("fast"))?;
+    let (bytes, reading) = files::read(&dir.join("fast"), "slab-", |_| {})?;
     let (db, scanning) = open(&options, dir)?;
     let ratio = scanning.as_secs_f64() / reading.as_secs_f64();
     println!(

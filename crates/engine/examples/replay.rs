@@ -8,9 +8,12 @@
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
+#[path = "support/files.rs"]
+mod files;
+
 use cuesta::{Db, Durability, Options};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -37,35 +40,10 @@ fn fill(dir: &Path, mib: u64, value_bytes: usize) -> cuesta::Result<()> {
 
 /// Reads and checksums the log files.
 fn read(dir: &Path) -> io::Result<(u64, Duration)> {
-    let (mut buffer, mut bytes, begun) = (vec![0; MIB as usize], 0, Instant::now());
     let mut sum = 0;
-    for file in fs::read_dir(dir)? {
-        let file = file?;
-        if !file.file_name().to_string_lossy().starts_with("log-") {
-            continue;
-        }
-        let mut file = File::open(file.path())?;
-        loop {
-            let n = file.read(&mut buffer)?;
-            if n == 0 {
-                break;
-            }
-            sum = crc32c::crc32c_append(sum, &buffer[..n]);
-            bytes += n as u64;
-        }
-    }
+    let read = files::read(dir, "log-", |bytes| sum = crc32c::crc32c_append(sum, bytes));
     std::hint::black_box(sum);
-    Ok((bytes, begun.elapsed()))
-}
-
-/// Takes all files out of the kernel's cache, as a power cut does.
-fn evict(dir: &Path) -> io::Result<()> {
-    for file in fs::read_dir(dir)? {
-        let file = File::open(file?.path())?;
-        file.sync_all()?;
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-    }
-    Ok(())
+    read
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,10 +60,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let filled = Command::new(std::env::current_exe()?).arg(dir).args(&size).status()?;
         assert!(filled.success(), "the writer failed");
         let fast = &options.tiers[0].path;
-        evict(fast)?;
+        files::evict(fast)?;
         let (bytes, reading) = read(fast)?;
         let (_, warm) = read(fast)?;
-        evict(fast)?;
+        files::evict(fast)?;
         let begun = Instant::now();
         let db = Db::open(&options)?;
         let opening = begun.elapsed();
