@@ -26,6 +26,9 @@ const DEAR: u64 = 16;
 /// The log has one level where the last tier has less free than so many times what it keeps for deletes and merges: levels
 /// above take room for what they have newer, and merges of theirs take more.
 const ROOMY: u64 = 2;
+/// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range should have,
+/// and no finer: each is looked at for every plan.
+const TIGHT_PIECES: u64 = 32;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
@@ -278,7 +281,8 @@ impl Engine {
             let entries = index.count(ends.0, ends.1).max(1);
             let room = policy::msc::fitting(free).saturating_sub(data_bytes(group));
             let is_tight = object_bytes > room;
-            let most = (2 * self.options.table_bytes()).min(if is_tight { room / 2 } else { u64::MAX });
+            let whole = 2 * self.options.table_bytes();
+            let most = if is_tight { (room / 2).clamp(whole / TIGHT_PIECES, whole) } else { whole };
             let piece = (most * entries).checked_div(object_bytes);
             let mut cuts = index.cuts(ends.0, ends.1, piece.unwrap_or(u64::MAX).max(1));
             if let (Some(first), Some(last), false) = (group.first(), group.last(), is_tight) {
