@@ -28,7 +28,7 @@ const HUNT: [(u8, f64); 11] = [
     (2, 0.3),
     (8, 0.2),
     (6, 0.1),
-    (1, 0.4),
+    (1, 0.6),
 ];
 
 /// Runs rows with `bug` awake until one fails, over the stores of the profile that has the bug's line; `None` when none
