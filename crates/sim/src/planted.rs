@@ -16,7 +16,7 @@ pub struct Caught {
     pub violation: (u64, String),
 }
 
-/// The rows that hunt, in this order, and how much of each at most: nowhere more than 8,000 seeds.
+/// The rows that hunt, in this order, and how much of each at most: nowhere more than 12,000 seeds.
 const HUNT: [(u8, f64); 11] = [
     (12, 0.01),
     (1, 0.01),
