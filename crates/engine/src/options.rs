@@ -146,6 +146,9 @@ pub struct Options {
     /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
     /// until it is so many times larger than that.
     pub level_ratio: u32,
+    /// In profile `fragmented`: how many runs a guard may have. More means fewer bytes rewritten, and more tables that a read
+    /// asks.
+    pub runs_max: u32,
     /// Tables in level 0 that make a merge due.
     pub level0_merge: u32,
     /// Tables in level 0 from which on writers are slowed.
@@ -193,6 +196,7 @@ impl Default for Options {
             table_bytes: 32 * MIB,
             block_bytes: 4096,
             level_ratio: 10,
+            runs_max: 10,
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,
@@ -230,6 +234,17 @@ impl Options {
     pub(crate) fn table_bytes(&self) -> u64 {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
         self.table_bytes.min((fast / 64).max(TABLE_BYTES_LEAST))
+    }
+
+    /// Runs that a guard may have below level 0.
+    pub(crate) fn runs_max(&self) -> usize {
+        if self.profile.is_some_and(Profile::has_several_runs) { self.runs_max as usize } else { 1 }
+    }
+
+    /// What a guard should have in one run, in bytes: as many tables as a level is larger than the one above, so that what
+    /// goes down from a guard comes as about a table to each of those below.
+    pub(crate) fn guard_bytes(&self) -> u64 {
+        u64::from(self.level_ratio) * self.table_bytes()
     }
 
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries
@@ -335,6 +350,7 @@ impl Options {
         between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;
+        between("runs_max", self.runs_max.into(), 2, 64)?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;

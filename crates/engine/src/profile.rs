@@ -10,6 +10,10 @@ pub enum Profile {
     /// Sorted tables in levels; the upper levels on the fast tier.
     #[default]
     Leveled,
+    /// As `leveled`, but what comes down to a level is put beside what is there, up to a number of runs: fewer bytes are
+    /// written, and reads ask more tables. Fragmented compaction (Raju et al., PebblesDB, SOSP 2017), as Zhang and Du
+    /// compare it with theirs (ACM TOS 17(3), 2021).
+    Fragmented,
     /// Objects in slots on the fast tier, cold ones in sorted tables on the capacity tier: PrismDB (Raina et
     /// al., ASPLOS 2023). Needs two tiers.
     PrismDb,
@@ -17,12 +21,13 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile that exists.
-    pub const ALL: [Self; 2] = [Self::Leveled, Self::PrismDb];
+    pub const ALL: [Self; 3] = [Self::Leveled, Self::Fragmented, Self::PrismDb];
 
     /// Its name, as options and files spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Leveled => "leveled",
+            Self::Fragmented => "fragmented",
             Self::PrismDb => "prismdb",
         }
     }
@@ -30,6 +35,11 @@ impl Profile {
     /// Whether it has a store of objects below the memtable.
     pub(crate) fn has_store(self) -> bool {
         matches!(self, Self::PrismDb)
+    }
+
+    /// Whether guards may have more runs than one.
+    pub(crate) fn has_several_runs(self) -> bool {
+        matches!(self, Self::Fragmented)
     }
 }
 

@@ -39,9 +39,9 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
     // Every other one has a fast tier that is too small for the data, so that tables, or objects,
     // move between tiers.
     let small = match profile {
-        Profile::Leveled => MIB * 7 / 5,
         // Of that the log has a mebibyte, and what is beside the slabs half a one.
-        _ => 2_000_000,
+        Profile::PrismDb => 2_000_000,
+        _ => MIB * 7 / 5,
     };
     let fast = if rng.one_in(2) { small } else { 64 * MIB };
     let mut tiers = vec![
@@ -58,7 +58,11 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         memtable_bytes: Some(64 << 10),
         table_bytes: 64 << 10,
         block_bytes: [512, 1024, 4096][rng.below(3) as usize],
-        level_ratio: 2 + rng.below(9) as u32,
+        level_ratio: match (profile, rng.below(9) as u32) {
+            // So that guards are small enough to be cut.
+            (Profile::Fragmented, ratio) => 2 + ratio / 3,
+            (_, ratio) => 2 + ratio,
+        },
         level0_merge: 1 + rng.below(4) as u32,
         background_threads: 1 + rng.below(2) as u32,
         open_tables_max: rng.one_in(2).then_some(8),
@@ -68,6 +72,7 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         // What is read now and then comes up at once in small worlds.
         promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
         demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
+        runs_max: 2 + rng.below(4) as u32,
         ..Options::default()
     }
 }
@@ -75,9 +80,9 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
 /// A fast tier that scripts overfill.
 pub(crate) fn small_fast_bytes() -> u64 {
     match profile() {
-        Profile::Leveled => 3 << 19,
         // Of this half a mebibyte is for the slabs.
-        _ => 2 << 20,
+        Profile::PrismDb => 2 << 20,
+        _ => 3 << 19,
     }
 }
 

@@ -92,7 +92,7 @@ pub struct Run {
 
 /// A fast tier that was made smaller.
 fn shrunk_bytes(profile: Profile) -> u64 {
-    if profile == Profile::Leveled { 1_500_000 } else { 2_000_000 }
+    if profile == Profile::PrismDb { 2_000_000 } else { 1_500_000 }
 }
 /// Operations between two changes of how fast a medium is.
 const SLOWER_ONE_IN: u64 = 20;

@@ -51,7 +51,7 @@ fn small() -> Options {
     options.tiers[0].capacity_bytes = small_fast_bytes();
     (options.promote_reads, options.demotion) = (PromoteReads::Always, Demotion::Approx);
     if options.profile != Some(Profile::Leveled) {
-        // The sorted log has two levels from a mebibyte on.
+        // Guards are small; the sorted log has two levels from a mebibyte on.
         options.level_ratio = 2;
     }
     options

@@ -67,7 +67,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
         .iter()
         .map(|level| {
             json!({
-                "runs": level.runs, "tables": level.tables, "bytes_by_tier": level.bytes,
+                "guards": level.guards, "runs": level.runs, "tables": level.tables, "bytes_by_tier": level.bytes,
                 "index_bytes": level.index_bytes, "entries": level.entries, "tombstones": level.tombstones,
             })
         })

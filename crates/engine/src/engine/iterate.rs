@@ -19,7 +19,7 @@ use crate::merge::Merge;
 use crate::planted::{self, Bug};
 use crate::store::StoreCursor;
 use crate::table::{Fill, ReadAhead, TableCursor};
-use crate::version::{Run, TableHandle};
+use crate::version::TableHandle;
 use cuesta_device::Cause;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -504,12 +504,9 @@ impl Engine {
             let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, limit);
             sources.push(Source::Store(Box::new(cursor)));
         }
-        let touched = |run: &Run| -> Vec<Arc<TableHandle>> {
-            let inside = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
-            run.tables.iter().filter(inside).cloned().collect()
-        };
-        let runs: Vec<_> =
-            current.version.levels.iter().flat_map(|level| level.runs()).map(touched).collect();
+        let inside = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
+        let layers = current.version.levels.iter().flat_map(|level| level.layers());
+        let runs: Vec<Vec<_>> = layers.map(|layer| layer.filter(inside).cloned().collect()).collect();
         let entries: u64 = runs.iter().flatten().map(|table| table.meta.entries).sum();
         let (low, high) = (range.low_key().map(Arc::from), range.high_key().map(Arc::from));
         for tables in runs.into_iter().filter(|tables| !tables.is_empty()) {

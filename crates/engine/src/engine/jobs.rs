@@ -19,8 +19,8 @@ use crate::planted::{self, Bug};
 use crate::policy::{Plan, placement};
 use crate::store::Index;
 use crate::tier::Lease;
-use crate::version::edit::AddedTable;
-use crate::version::{Edit, Run, TableHandle, TableMeta};
+use crate::version::edit::{AddedTable, ENTRY_BYTES};
+use crate::version::{Edit, Level, Run, TableHandle, TableMeta};
 use cuesta_device::{ALIGNMENT, Cause};
 use std::sync::Arc;
 
@@ -32,8 +32,6 @@ const MERGE_READ_AHEAD_BYTES: usize = 512 << 10;
 const COOL_READS: u64 = 1 << 14;
 /// Of a memtable, what its indexes and filters may take: one part in so many.
 const META_SHARE: u64 = 8;
-/// What an entry takes in a block besides key and value, at most.
-const ENTRY_BYTES: u64 = 20;
 /// Part of a packed table may hold so many times its share of what was packed.
 const PACKED_SLACK: f64 = 1.5;
 /// Pages that index, filter and properties of one more table take, however few entries it has.
@@ -65,7 +63,7 @@ impl Need {
     ) -> Self {
         let (mut bytes, mut meta_bytes) = (0.0, 0.0);
         for (meta, share) in tables {
-            bytes += meta.data_bytes.max(meta.raw_bytes + meta.entries * ENTRY_BYTES) as f64 * share;
+            bytes += meta.unpacked_bytes() as f64 * share;
             meta_bytes += meta.meta_bytes as f64 * share * 1.25;
         }
         Self::of_entries(options, bytes as u64, meta_bytes as u64)
@@ -89,6 +87,8 @@ impl Need {
 pub(super) struct RunJob<'a> {
     pub(super) need: Need,
     pub(super) level: usize,
+    /// Where guards of that begin among its keys, but for the first.
+    pub(super) bounds: &'a [Vec<u8>],
     /// Nothing older of its keys lies below.
     pub(super) bottom: bool,
     pub(super) cause: Cause,
@@ -101,16 +101,20 @@ pub(super) struct RunJob<'a> {
     pub(super) meet: Option<&'a dyn Fn(&Entry<'_>)>,
 }
 
-/// Tables to be merged.
+/// Tables to be merged, as a plan has chosen them.
 struct MergeJob {
+    level: usize,
     /// Runs, newest first.
     above: Vec<Vec<Arc<TableHandle>>>,
-    /// Of the output level, in key order.
-    below: Vec<Arc<TableHandle>>,
-    from_top: bool,
     output: usize,
+    /// Of a run of the output level, in key order.
+    below: Vec<Arc<TableHandle>>,
+    /// The age of the run that the outputs join.
+    joins: Option<u64>,
     /// Nothing older of their keys lies below.
     bottom: bool,
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
 }
 
 impl Engine {
@@ -134,6 +138,7 @@ impl Engine {
         let job = RunJob {
             need: Need::of_entries(&self.options, bytes, bytes / META_SHARE),
             level: 0,
+            bounds: &[],
             bottom: false,
             cause: Cause::Flush,
             paced: &paced,
@@ -208,9 +213,9 @@ impl Engine {
         };
         let edit = match plan {
             Plan::Move { table, to, .. } => {
-                let meta = find(*table)?.meta.clone();
-                let added = vec![AddedTable { level: *to as u32, age: 0, meta }];
-                Edit { removed: vec![*table], added, ..Edit::default() }
+                let mut edit = Edit { removed: vec![*table], ..Edit::default() };
+                self.add_tables(&mut edit, &[find(*table)?.meta.clone()], *to, None);
+                edit
             }
             Plan::Demote { tables, level, drop_tombstones, from, to, pinning } => {
                 drop(current);
@@ -224,29 +229,23 @@ impl Engine {
             Plan::Relocate { table, level, to, .. } => {
                 return self.relocate(find(*table)?.as_ref(), *level, *to);
             }
-            Plan::Merge { inputs, output_level, drop_tombstones, .. } => {
-                let chosen = |level: usize, run: &Run| -> Vec<Arc<TableHandle>> {
-                    let numbers = inputs.iter().filter(|(l, _)| *l == level).flat_map(|(_, numbers)| numbers);
-                    let tables = run.tables.iter();
-                    tables.filter(|t| numbers.clone().any(|n| *n == t.meta.number)).cloned().collect()
+            Plan::Merge { level, above, output_level, below, joins, drop_tombstones, smallest, largest } => {
+                let chosen = |run: &Run| -> Vec<Arc<TableHandle>> {
+                    run.tables.iter().filter(|table| above.contains(&table.meta.number)).cloned().collect()
                 };
-                let levels = current.version.levels.iter().enumerate();
-                let runs =
-                    levels.flat_map(|(level, seen)| seen.runs().map(move |run| (level, chosen(level, run))));
-                let (below, above): (Vec<_>, Vec<_>) =
-                    runs.filter(|(_, run)| !run.is_empty()).partition(|(level, _)| level == output_level);
-                let tables =
-                    |runs: Vec<(usize, Vec<_>)>| runs.into_iter().map(|(_, run)| run).collect::<Vec<_>>();
-                let from_top = inputs.iter().any(|(level, _)| *level == 0);
-                let (above, below) = (tables(above), tables(below).into_iter().flatten().collect());
-                drop(current);
-                return self.merge(MergeJob {
-                    above,
-                    below,
-                    from_top,
+                let runs = current.version.levels.get(*level).into_iter().flat_map(Level::runs).map(chosen);
+                let job = MergeJob {
+                    level: *level,
+                    above: runs.filter(|run| !run.is_empty()).collect(),
                     output: *output_level,
+                    below: below.iter().map(|number| find(*number)).collect::<Result<_>>()?,
+                    joins: *joins,
                     bottom: *drop_tombstones,
-                });
+                    smallest: smallest.clone(),
+                    largest: largest.clone(),
+                };
+                drop(current);
+                return self.merge(job);
             }
         };
         self.commit_tables(Edit { counters: Some(self.encode_counters()), ..edit }, |_| {})?;
@@ -259,12 +258,14 @@ impl Engine {
     /// above away; so each step is whole by itself, and needs room for little more than the tables above and one below.
     fn merge(&self, mut job: MergeJob) -> Result<()> {
         let all: Vec<&TableHandle> = job.above.iter().flatten().chain(&job.below).map(Arc::as_ref).collect();
-        let runs = if job.from_top { job.above.len() } else { 0 };
-        let work = if runs > 0 { Work::MergeTop } else { Work::MergeBelow };
+        let from_top = job.level == 0;
+        let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
         let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
+        let bounds = self.bounds_between(job.output, &job.smallest, &job.largest);
         let whole = RunJob {
             need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),
             level: job.output,
+            bounds: &bounds,
             bottom: job.bottom,
             cause: Cause::Compaction,
             paced: &paced,
@@ -277,8 +278,8 @@ impl Engine {
         let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= whole.need.data;
         let fits = is_roomy && self.lease_job(whole.need).is_ok();
         if fits || job.below.len() < 2 {
-            let removed = all.iter().map(|table| table.meta.number).collect();
-            self.merge_step(&job.above, &job.below, removed, &whole)?;
+            let below = std::mem::take(&mut job.below);
+            self.merge_step(&job, &below, true, &whole)?;
         } else {
             let mut after: Option<Vec<u8>> = None;
             while !job.below.is_empty() {
@@ -295,10 +296,7 @@ impl Engine {
                         .push((&above.meta, if is_packed { (share * PACKED_SLACK).min(1.0) } else { share }));
                 }
                 let need = Need::of_tables(&self.options, shares.into_iter());
-                let done = if up_to.is_none() { &job.above[..] } else { &[] };
-                let removed =
-                    table.iter().chain(done.iter().flatten()).map(|table| table.meta.number).collect();
-                self.merge_step(&job.above, &table, removed, &RunJob { need, keys, ..whole })?;
+                self.merge_step(&job, &table, up_to.is_none(), &RunJob { need, keys, ..whole })?;
                 paced.step_ended();
                 drop(table);
                 self.tables.collect_garbage()?;
@@ -309,30 +307,36 @@ impl Engine {
         Ok(())
     }
 
-    /// Merges the keys of `job` and commits the outputs in place of the tables that are `removed`.
+    /// Merges what is above with some of what is below, of the keys that `part` says, and commits the outputs in place of
+    /// these, and with the last part in place of what is above.
     fn merge_step(
         &self,
-        above: &[Vec<Arc<TableHandle>>],
+        job: &MergeJob,
         below: &[Arc<TableHandle>],
-        removed: Vec<u64>,
-        job: &RunJob<'_>,
+        is_last: bool,
+        part: &RunJob<'_>,
     ) -> Result<()> {
-        let runs = above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
-        let read_ahead = self.merge_read_ahead(above.len() + 1);
+        let runs = job.above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
+        let read_ahead = self.merge_read_ahead(job.above.len() + 1);
         let source =
             |run: &[Arc<TableHandle>]| self.merge_source(run.to_vec(), read_ahead, Cause::Compaction);
         let mut input = Merge::new(runs.map(source).collect());
-        let metas = self.write_run(&mut input, job)?;
+        let metas = self.write_run(&mut input, part)?;
         if planted::has(Bug::InputsRemovedBeforeEdit) {
-            let tables = above.iter().flatten().chain(below);
+            let tables = job.above.iter().flatten().chain(below);
             for (tier, file, _) in tables.flat_map(|table| table.meta.parts()) {
                 self.tiers.get(tier)?.remove(file)?;
             }
         }
-        let level = job.level as u32;
-        let added = metas.into_iter().map(|meta| AddedTable { level, age: 0, meta }).collect();
-        let counters = Some(self.encode_counters());
-        self.commit_tables(Edit { removed, added, counters, ..Edit::default() }, |_| {})
+        let done = if is_last { &job.above[..] } else { &[] };
+        let removed: Vec<u64> =
+            below.iter().chain(done.iter().flatten()).map(|table| table.meta.number).collect();
+        let mut edit = Edit { removed, counters: Some(self.encode_counters()), ..Edit::default() };
+        self.add_tables(&mut edit, &metas, job.output, job.joins);
+        if is_last {
+            self.change_guards(&mut edit, job.level, job.output, (&job.smallest, &job.largest));
+        }
+        self.commit_tables(edit, |_| {})
     }
 
     /// Puts a table's data on another tier.
@@ -410,22 +414,15 @@ impl Engine {
         Source::Run(Box::new(RunCursor::new(tables, open)))
     }
 
-    /// Where guards of a level begin, but for the first.
-    fn bounds_of(&self, level: usize) -> Vec<Vec<u8>> {
-        let current = self.current.load();
-        let guards =
-            current.version.levels.get(level).into_iter().flat_map(|level| level.guards.iter().skip(1));
-        guards.map(|guard| guard.start.clone()).collect()
-    }
-
     /// Writes what readers can still see of `input` as tables of `level`.
     pub(super) fn write_run(
         &self,
         input: &mut dyn crate::key::Cursor,
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
-        let RunJob { need, level, bottom, cause, paced, keys, above, meet } = *job;
-        let bounds = self.bounds_of(level);
+        let RunJob { need, level, bounds, bottom, cause, paced, keys, above, meet } = *job;
+        let up_to = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
+        let bounds = &bounds[keys.0.map_or(0, up_to)..keys.1.map_or(bounds.len(), up_to)];
         let need = need.and_cuts(bounds.len() as u64);
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
@@ -458,7 +455,7 @@ impl Engine {
                 paced.progress(done);
                 self.check_open()
             },
-            bounds: &bounds,
+            bounds,
             keys,
             meet,
         };

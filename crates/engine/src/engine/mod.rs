@@ -23,6 +23,7 @@ pub(crate) mod admission;
 pub(crate) mod background;
 pub(crate) mod commit;
 pub(crate) mod explain;
+mod guards;
 pub(crate) mod iterate;
 pub(crate) mod jobs;
 pub(crate) mod keyspaces;

@@ -43,7 +43,9 @@ pub struct TierStats {
 /// One level, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelStats {
-    /// Sorted runs.
+    /// Guards: ranges of keys with runs of their own.
+    pub guards: u64,
+    /// Sorted runs in the guard that has most.
     pub runs: u64,
     /// Tables.
     pub tables: u64,
@@ -233,7 +235,8 @@ impl Engine {
         let tiers: Vec<TierStats> = self.tiers.all.iter().map(tier).collect();
         let level = |level: &crate::version::Level| {
             let mut stats = LevelStats { bytes: vec![0; tiers.len()], ..LevelStats::default() };
-            stats.runs = level.runs().count() as u64;
+            stats.guards = level.guards.len() as u64;
+            stats.runs = level.layers().count() as u64;
             for table in level.tables() {
                 stats.tables += 1;
                 stats.bytes[table.meta.data_tier as usize] += table.meta.data_bytes;
@@ -469,11 +472,15 @@ impl fmt::Display for Stats {
             ratios.index_bytes_per_entry,
             shares.join(", ")
         )?;
-        writeln!(f, "level  runs tables    entries tombstones  bytes by tier")?;
+        writeln!(f, "level guards  runs tables    entries tombstones  bytes by tier")?;
         for (i, level) in self.levels.iter().enumerate().filter(|(_, level)| level.tables > 0) {
             let bytes: Vec<_> = level.bytes.iter().map(|bytes| Size(*bytes).to_string()).collect();
-            let LevelStats { runs, tables, entries, tombstones, .. } = level;
-            writeln!(f, "{i:>5} {runs:>5} {tables:>6} {entries:>10} {tombstones:>10}  {}", bytes.join(", "))?;
+            let LevelStats { guards, runs, tables, entries, tombstones, .. } = level;
+            writeln!(
+                f,
+                "{i:>5} {guards:>6} {runs:>5} {tables:>6} {entries:>10} {tombstones:>10}  {}",
+                bytes.join(", ")
+            )?;
         }
         writeln!(f, "tier cause            reads     read      writes    written   syncs")?;
         for tier in 0..self.tiers.len() {

@@ -18,13 +18,15 @@
 //!
 //! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
-use super::{LevelView, Plan, RunView, TableView, View, placement};
+use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
 
 /// Share of its target at which a level is due.
 const SCORE_DUE: f64 = 1.0;
 /// Neighbours are merged together as long as so many tables are read in all: the longer a merge, the longer others wait
 /// for it, and the more room it takes.
 const TOGETHER_MAX: usize = 24;
+/// What a table takes in each guard, however little it has: a first and a last page, and two for its index.
+const GUARD_BYTES: u64 = 16 << 10;
 
 /// The level that level 0 merges into.
 pub(crate) fn base_level(view: &View) -> usize {
@@ -92,7 +94,7 @@ pub(crate) fn debt(view: &View) -> u64 {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let over = |i: usize| view.levels[i].bytes().saturating_sub(targets[i]);
-    let level0 = if view.levels[0].runs.len() >= view.level0_merge { view.levels[0].bytes() } else { 0 };
+    let level0 = if view.levels[0].runs().count() >= view.level0_merge { view.levels[0].bytes() } else { 0 };
     level0 + (1..last).map(over).sum::<u64>()
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let mut scores: Vec<(f64, usize)> = Vec::new();
-    scores.push((view.levels[0].runs.len() as f64 / view.level0_merge as f64, 0));
+    scores.push((view.levels[0].runs().count() as f64 / view.level0_merge as f64, 0));
     for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate().take(last).skip(1) {
         let bytes = seen.tables().filter(|table| !table.busy).map(|table| table.bytes).sum::<u64>();
         if bytes > 0 {
@@ -136,16 +138,16 @@ pub(super) fn first_that_fits(view: &View, plans: impl Iterator<Item = Plan>) ->
 /// Bytes of room without which a plan cannot be carried out: without room for all that it writes a merge goes in steps,
 /// of a table of the output level each, and lets go of what is above when it ends.
 fn needs(view: &View, plan: &Plan) -> u64 {
-    let Plan::Merge { inputs, output_level, .. } = plan else { return 0 };
+    let Plan::Merge { level, above, output_level, below, smallest, largest, .. } = plan else { return 0 };
     let bytes = |level: usize, number: &u64| {
         let found = view.levels[level].tables().find(|table| table.number == *number);
-        found.map_or(0, |table| table.bytes)
+        found.map_or(0, |table| table.unpacked)
     };
-    let of_output = |(level, _): &&(usize, Vec<u64>)| level == output_level;
-    let above = inputs.iter().filter(|input| !of_output(input));
-    let above: u64 = above.flat_map(|(level, numbers)| numbers.iter().map(|n| bytes(*level, n))).sum();
-    let below = inputs.iter().filter(of_output);
-    above + below.flat_map(|(level, numbers)| numbers.iter().map(|n| bytes(*level, n))).max().unwrap_or(0)
+    let above: u64 = above.iter().map(|number| bytes(*level, number)).sum();
+    let most = below.iter().map(|number| bytes(*output_level, number)).max();
+    // Without one below it is not in steps, and cut at guards.
+    let guards = view.levels[*output_level].guards_of(smallest, largest).len() as u64;
+    above + most.unwrap_or(GUARD_BYTES * guards.saturating_sub(1))
 }
 
 /// What a level could merge into the next, best first.
@@ -163,20 +165,15 @@ fn is_due(score: f64, level: usize) -> bool {
 
 /// All runs of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
 fn plan_level0(view: &View) -> impl Iterator<Item = Plan> {
-    let runs = &view.levels[0].runs;
-    let counts =
-        std::iter::successors(Some(runs.len()), |count| Some(count / 2)).take_while(|count| *count > 0);
-    counts.filter_map(move |count| {
-        let inputs: Vec<&TableView> = runs[runs.len() - count..].iter().flat_map(|run| &run.tables).collect();
-        // A newer run must not overtake an older one that is on its way.
-        let is_busy = runs.iter().flat_map(|run| &run.tables).any(|table| table.busy);
-        if is_busy { None } else { merge(view, 0, &inputs, output_of(view, 0)) }
-    })
+    // A newer run must not overtake an older one that is on its way.
+    let level0 = Some(&view.levels[0]).filter(|level| level.tables().all(|table| !table.busy));
+    let inputs = level0.into_iter().flat_map(|level| &level.guards).flat_map(GuardView::oldest_halves);
+    inputs.filter_map(move |inputs| merge(view, 0, &inputs, output_of(view, 0)))
 }
 
 /// Where a level's data goes: to the base, or to the next level below it; but never past a level that holds data,
 /// which would put newer versions below older ones.
-fn output_of(view: &View, level: usize) -> usize {
+pub(super) fn output_of(view: &View, level: usize) -> usize {
     let wanted = (level + 1).max(base_level(view));
     (level + 1..wanted).find(|between| view.levels[*between].bytes() > 0).unwrap_or(wanted)
 }
@@ -185,7 +182,7 @@ fn output_of(view: &View, level: usize) -> usize {
 /// since the tables of the output at both ends of what is merged reach beyond it.
 pub(super) fn merges_between(view: &View, level: usize, output: usize) -> impl Iterator<Item = Plan> {
     let mut candidates: Vec<(f64, &[TableView])> = Vec::new();
-    for run in &view.levels[level].runs {
+    for run in view.levels[level].runs() {
         candidates.extend((0..run.tables.len()).flat_map(|from| together_from(view, run, from, output)));
     }
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1[0].number.cmp(&b.1[0].number)));
@@ -201,7 +198,7 @@ fn together_from<'a>(
     from: usize,
     output: usize,
 ) -> impl Iterator<Item = (f64, &'a [TableView])> {
-    let below = &view.levels[output].runs;
+    let below: Vec<&RunView> = view.levels[output].runs().collect();
     // What earlier tables drag along already is not counted again.
     let mut counted = vec![0; below.len()];
     let (mut bytes, mut live, mut dragged, mut tables) = (0, 0, 0, 0);
@@ -232,35 +229,50 @@ fn together_from<'a>(
 }
 
 /// Merges `inputs` of `level` and what they overlap in `output`; `None` when that would meet a running plan.
-fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Option<Plan> {
-    let smallest = inputs.iter().map(|table| &table.smallest).min()?;
-    let largest = inputs.iter().map(|table| &table.largest).max()?;
+pub(super) fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Option<Plan> {
+    let (smallest, largest) = span(inputs.iter().copied())?;
     let below: Vec<&TableView> = view.levels[output].overlapping(smallest, largest).collect();
-    let smallest =
-        below.iter().map(|table| &table.smallest).min().map_or(smallest, |s| s.min(smallest)).clone();
-    let largest = below.iter().map(|table| &table.largest).max().map_or(largest, |l| l.max(largest)).clone();
-    if below.iter().any(|table| table.busy) || meets_running(view, level, output, &smallest, &largest) {
+    let (smallest, largest) = span(inputs.iter().chain(&below).copied())?;
+    let meets_running = view
+        .running
+        .iter()
+        .any(|plan| (level..=output).contains(&plan.output_level) && plan.meets(smallest, largest));
+    if meets_running || below.iter().any(|table| table.busy) {
         return None;
     }
     if let ([table], true) = (inputs, below.is_empty()) {
-        return Some(Plan::Move { table: table.number, from: level, to: output, smallest, largest });
+        return Some(moved(table, level, output));
     }
-    let mut deeper = view.levels[output + 1..].iter();
-    let drop_tombstones = deeper.all(|deeper| deeper.overlapping(&smallest, &largest).next().is_none());
-    let numbers = |tables: &[&TableView]| tables.iter().map(|table| table.number).collect::<Vec<_>>();
-    let mut all = vec![(level, numbers(inputs))];
-    if !below.is_empty() {
-        all.push((output, numbers(&below)));
-    }
-    Some(Plan::Merge { inputs: all, output_level: output, drop_tombstones, smallest, largest })
+    Some(Plan::Merge {
+        level,
+        above: numbers(inputs),
+        output_level: output,
+        below: numbers(&below),
+        joins: None,
+        drop_tombstones: is_free_of(&view.levels[output + 1..], smallest, largest),
+        smallest: smallest.to_vec(),
+        largest: largest.to_vec(),
+    })
 }
 
-/// Whether a running plan writes to one of the levels that this one reads, writes or passes, among the same keys.
-fn meets_running(view: &View, level: usize, output: usize, smallest: &[u8], largest: &[u8]) -> bool {
-    view.running.iter().any(|running| {
-        let same_keys = running.from.as_slice() <= largest && smallest < running.to.as_slice();
-        same_keys && (level..=output).contains(&running.output_level)
-    })
+/// The first and the last key of tables.
+pub(super) fn span<'a>(tables: impl Iterator<Item = &'a TableView> + Clone) -> Option<(&'a [u8], &'a [u8])> {
+    let smallest = tables.clone().map(|table| table.smallest.as_slice()).min()?;
+    Some((smallest, tables.map(|table| table.largest.as_slice()).max()?))
+}
+
+pub(super) fn numbers(tables: &[&TableView]) -> Vec<u64> {
+    tables.iter().map(|table| table.number).collect()
+}
+
+pub(super) fn moved(table: &TableView, from: usize, to: usize) -> Plan {
+    let (smallest, largest) = (table.smallest.clone(), table.largest.clone());
+    Plan::Move { table: table.number, from, to, smallest, largest }
+}
+
+/// Whether no table of these levels has keys from `smallest` to `largest`.
+pub(super) fn is_free_of(levels: &[LevelView], smallest: &[u8], largest: &[u8]) -> bool {
+    levels.iter().all(|level| level.overlapping(smallest, largest).next().is_none())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! the view's seed; so each decision can be tested as text in, text out.
 
 pub(crate) mod climb;
+pub(crate) mod fragmented;
 pub(crate) mod leveled;
 pub(crate) mod msc;
 pub(crate) mod placement;
@@ -10,7 +11,7 @@ pub(crate) mod sorted_log;
 
 use crate::options::Options;
 use crate::tracker::Pinning;
-use crate::version::{LEVELS_MAX, Version};
+use crate::version::{LEVELS_MAX, Version, owners};
 pub(crate) use msc::{RangeHeat, RangeView, StoreView};
 pub(crate) use placement::TierView;
 use std::fmt;
@@ -27,6 +28,8 @@ const HEAT_BYTES: u64 = 1 << 20;
 pub(crate) struct TableView {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
+    /// What its data may take in another table, where nothing is packed.
+    pub(crate) unpacked: u64,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
     pub(crate) smallest: Vec<u8>,
@@ -48,16 +51,25 @@ pub(crate) struct RunView {
     pub(crate) tables: Vec<TableView>,
 }
 
-/// A level: its runs, newest first.
+/// A guard: a range of keys of a level, up to where the next one starts, and its runs, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GuardView {
+    pub(crate) start: Vec<u8>,
+    pub(crate) runs: Vec<RunView>,
+}
+
+/// A level: its guards in key order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelView {
-    pub(crate) runs: Vec<RunView>,
+    pub(crate) guards: Vec<GuardView>,
 }
 
 /// A plan that is being carried out: what it reads, and where it will write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningPlan {
     pub(crate) inputs: Vec<u64>,
+    /// The upper one of the levels that it reads.
+    pub(crate) level: usize,
     pub(crate) output_level: usize,
     pub(crate) from: Vec<u8>,
     /// The first key behind.
@@ -78,6 +90,10 @@ pub(crate) struct View {
     pub(crate) tiers: Vec<TierView>,
     /// How many times larger a level is than the one above.
     pub(crate) ratio: u64,
+    /// Runs that a guard may have below level 0.
+    pub(crate) runs_max: usize,
+    /// What a guard should have in one run, in bytes.
+    pub(crate) guard_bytes: u64,
     /// Runs in level 0 that make a merge due.
     pub(crate) level0_merge: usize,
     /// Least target of the level that level 0 merges into.
@@ -91,11 +107,17 @@ pub(crate) struct View {
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Merge tables of some levels into one run of `output_level`.
+    /// Merge tables of `level` with what they meet below, into `output_level`.
     Merge {
-        /// Table numbers by level.
-        inputs: Vec<(usize, Vec<u64>)>,
+        level: usize,
+        /// Table numbers.
+        above: Vec<u64>,
         output_level: usize,
+        /// Disjoint tables there, in key order, that the outputs take the place of.
+        below: Vec<u64>,
+        /// The age of the run that the outputs join; `None` for the newest of each guard, or for one above that, where
+        /// that has anything among their keys.
+        joins: Option<u64>,
         /// Nothing older of these keys lies below the output.
         drop_tombstones: bool,
         smallest: Vec<u8>,
@@ -123,27 +145,32 @@ impl Plan {
     /// The plan as later views have to respect it.
     pub(crate) fn running(&self) -> RunningPlan {
         match self {
-            Self::Merge { inputs, output_level, smallest, largest, .. } => RunningPlan {
-                inputs: inputs.iter().flat_map(|(_, numbers)| numbers.iter().copied()).collect(),
+            Self::Merge { level, above, output_level, below, smallest, largest, .. } => RunningPlan {
+                inputs: above.iter().chain(below).copied().collect(),
+                level: *level,
                 output_level: *output_level,
                 from: smallest.clone(),
                 to: behind(largest),
             },
-            Self::Move { table, to, smallest, largest, .. }
-            | Self::Relocate { table, level: to, smallest, largest, .. } => RunningPlan {
+            Self::Move { table, from: level, to: output_level, smallest, largest }
+            | Self::Relocate { table, level, to: output_level, smallest, largest } => RunningPlan {
                 inputs: vec![*table],
-                output_level: *to,
+                level: *level,
+                // A relocation's is a tier.
+                output_level: if matches!(self, Self::Move { .. }) { *output_level } else { *level },
                 from: smallest.clone(),
                 to: behind(largest),
             },
             Self::Demote { tables, level, from, to, .. } => RunningPlan {
                 inputs: tables.clone(),
+                level: *level,
                 output_level: *level,
                 from: from.clone(),
                 to: to.clone(),
             },
             Self::Release { .. } => RunningPlan {
                 inputs: Vec::new(),
+                level: LEVELS_MAX,
                 output_level: LEVELS_MAX,
                 from: Vec::new(),
                 to: AFTER_ALL.to_vec(),
@@ -152,7 +179,18 @@ impl Plan {
     }
 }
 
+impl RunningPlan {
+    /// Whether it is about keys from `smallest` to `largest`.
+    fn meets(&self, smallest: &[u8], largest: &[u8]) -> bool {
+        self.from.as_slice() <= largest && smallest < self.to.as_slice()
+    }
+}
+
 impl RunView {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+
     /// Where the tables are that hold keys from `smallest` to `largest`.
     pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> Range<usize> {
         let begin = self.tables.partition_point(|table| table.largest.as_slice() < smallest);
@@ -161,18 +199,46 @@ impl RunView {
     }
 }
 
+impl GuardView {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.runs.iter().map(RunView::bytes).sum()
+    }
+
+    /// The tables of all runs; of half of them, the older ones; of half of these; and so on.
+    pub(crate) fn oldest_halves(&self) -> impl Iterator<Item = Vec<&TableView>> {
+        let of = |count: usize| &self.runs[self.runs.len() - count..];
+        halves(self.runs.len()).map(move |count| of(count).iter().flat_map(|run| &run.tables).collect())
+    }
+}
+
+/// A number, half of it, and so on, down to one.
+fn halves(count: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(count), |count| Some(count / 2)).take_while(|count| *count > 0)
+}
+
 impl LevelView {
+    /// Every run, guard by guard, newest first in each.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &RunView> {
+        self.guards.iter().flat_map(|guard| &guard.runs)
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = &TableView> {
-        self.runs.iter().flat_map(|run| &run.tables)
+        self.runs().flat_map(|run| &run.tables)
+    }
+
+    /// The guards that own keys from `smallest` to `largest`.
+    pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[GuardView] {
+        &self.guards[owners(&self.guards, |guard| &guard.start, smallest, largest)]
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.tables().map(|table| table.bytes).sum()
     }
 
-    /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of tables, besides them.
+    /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of guards and tables, besides them.
     pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> impl Iterator<Item = &TableView> {
-        self.runs.iter().flat_map(move |run| &run.tables[run.overlapping(smallest, largest)])
+        let runs = self.guards_of(smallest, largest).iter().flat_map(|guard| &guard.runs);
+        runs.flat_map(move |run| &run.tables[run.overlapping(smallest, largest)])
     }
 }
 
@@ -199,6 +265,7 @@ impl View {
             TableView {
                 number: meta.number,
                 bytes: meta.data_bytes,
+                unpacked: meta.unpacked_bytes(),
                 entries: meta.entries,
                 tombstones: meta.tombstones,
                 smallest: meta.smallest.clone(),
@@ -215,7 +282,12 @@ impl View {
             age: run.age,
             tables: run.tables.iter().map(table).collect(),
         };
-        let level = |level: &crate::version::Level| LevelView { runs: level.runs().map(run).collect() };
+        let guard = |guard: &crate::version::Guard| GuardView {
+            start: guard.start.clone(),
+            runs: guard.runs.iter().map(run).collect(),
+        };
+        let level =
+            |level: &crate::version::Level| LevelView { guards: level.guards.iter().map(guard).collect() };
         let mut levels: Vec<LevelView> = version.levels.iter().map(level).collect();
         levels.resize_with(LEVELS_MAX, LevelView::default);
         Self {
@@ -223,6 +295,8 @@ impl View {
             running: running.to_vec(),
             tiers,
             ratio: u64::from(options.level_ratio),
+            runs_max: options.runs_max(),
+            guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
             reclaim,
@@ -243,20 +317,33 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         };
         return planned.or_else(|| sorted_log::reclaim(view));
     }
-    placement::urgent(view)
-        .or_else(|| leveled::plan(view))
-        .or_else(|| leveled::reclaim(view))
-        .or_else(|| placement::plan(view))
+    let (merge, reclaim): (fn(&View) -> _, fn(&View) -> _) = match view.runs_max {
+        ..=1 => (leveled::plan, leveled::reclaim),
+        _ => (fragmented::plan, fragmented::reclaim),
+    };
+    let planned = placement::urgent(view).or_else(|| merge(view)).or_else(|| reclaim(view));
+    planned.or_else(|| placement::plan(view))
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Merge { inputs, output_level, drop_tombstones, smallest, largest } => {
+            Self::Merge {
+                level,
+                above,
+                output_level,
+                below,
+                joins: _,
+                drop_tombstones,
+                smallest,
+                largest,
+            } => {
                 write!(f, "merge")?;
-                for (level, numbers) in inputs {
-                    let numbers: Vec<_> = numbers.iter().map(|number| format!("#{number}")).collect();
-                    write!(f, " L{level}: {}", numbers.join(" "))?;
+                for (level, numbers) in [(level, above), (output_level, below)] {
+                    if !numbers.is_empty() {
+                        let numbers: Vec<_> = numbers.iter().map(|number| format!("#{number}")).collect();
+                        write!(f, " L{level}: {}", numbers.join(" "))?;
+                    }
                 }
                 let (smallest, largest) = (smallest.escape_ascii(), largest.escape_ascii());
                 write!(f, " into L{output_level} [{smallest}..{largest}]")?;

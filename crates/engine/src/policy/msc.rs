@@ -271,6 +271,7 @@ mod tests {
     fn check_when(pressed: bool, ranges: &str, running: &str, expected: Expect) {
         let running = running.split_once("..").map(|(from, to)| RunningPlan {
             inputs: Vec::new(),
+            level: 7,
             output_level: 7,
             from: from.into(),
             to: to.into(),
@@ -309,7 +310,8 @@ mod tests {
         // What is on its way down may be enough.
         check("a..c 100/100 c25 p100, c..f 90/90", "c..d", expect!["nothing"]);
         // A merge within the log gives no room.
-        let below = RunningPlan { inputs: vec![9], output_level: 7, from: "x".into(), to: "y".into() };
+        let below =
+            RunningPlan { inputs: vec![9], level: 7, output_level: 7, from: "x".into(), to: "y".into() };
         let upper = StoreView { level: 6, ..store("a..c 100/100 c25 p100") };
         let beside = View {
             store: Some(upper),
@@ -349,8 +351,13 @@ mod tests {
         let many: Vec<String> = (10..40).map(|i| format!("{i}..{} 10/10", i + 1)).collect();
         let drawn = |demotion, seed| {
             let store = StoreView { demotion, seed, ..store(&many.join(", ")) };
-            let running =
-                RunningPlan { inputs: Vec::new(), output_level: 7, from: "10".into(), to: "12".into() };
+            let running = RunningPlan {
+                inputs: Vec::new(),
+                level: 7,
+                output_level: 7,
+                from: "10".into(),
+                to: "12".into(),
+            };
             let running = vec![running];
             candidates(&View { store: Some(store), running, ..view("tier 1000 500\ntier 20000 700") })
         };

@@ -32,6 +32,9 @@ pub(crate) struct TableMeta {
     pub(crate) largest_seq: Seq,
 }
 
+/// What an entry takes in a block besides key and value, at most.
+pub(crate) const ENTRY_BYTES: u64 = 20;
+
 impl TableMeta {
     /// The table's files: tier, name and bytes of each part.
     pub(crate) fn parts(&self) -> [(u32, FileId, u64); 2] {
@@ -39,6 +42,11 @@ impl TableMeta {
             (self.data_tier, FileId::new(FileKind::Data, self.number), self.data_bytes),
             (self.meta_tier, FileId::new(FileKind::Meta, self.number), self.meta_bytes),
         ]
+    }
+
+    /// Most bytes that its entries take in blocks that are not packed.
+    pub(crate) fn unpacked_bytes(&self) -> u64 {
+        self.data_bytes.max(self.raw_bytes + self.entries * ENTRY_BYTES)
     }
 
     /// Bytes of both parts.

@@ -3,12 +3,12 @@
 //!
 //! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds
 //! runs, newest first; a run is disjoint tables in key order. No table crosses from one guard into the next. Level 0 has one
-//! guard whose runs overlap; both profiles keep one guard with one run in every other level
-//! (`docs/decisions/0012-guards-with-several-runs.md` says what others are for).
+//! guard; profile `fragmented` has many with several runs each in the other levels, the others one with one run
+//! (`docs/decisions/0012-guards-with-several-runs.md`).
 //!
 //! A version never changes. Readers hold it by `Arc` for as long as they look at it, and a table's files outlive the
-//! last version that names them (see [`tables`]). Finding a key's table is a comparison per run in level 0 and a
-//! binary search in each other level.
+//! last version that names them (see [`tables`]). Finding a key's tables is a binary search for its guard in each level, and
+//! one in each of its runs.
 
 pub(crate) mod catalog;
 pub(crate) mod edit;
@@ -24,6 +24,7 @@ pub(crate) use tables::{TableHandle, Tables};
 use crate::error::{Error, Result};
 use crate::planted::{self, Bug};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Done, or why what an edit asks for does not fit.
@@ -87,7 +88,23 @@ impl Guard {
     }
 }
 
+/// The places of the guards that own keys from `smallest` to `largest`; the first guard starts at the empty key.
+pub(crate) fn owners<G>(
+    guards: &[G],
+    start: impl Fn(&G) -> &[u8],
+    smallest: &[u8],
+    largest: &[u8],
+) -> Range<usize> {
+    let begin = guards.partition_point(|guard| start(guard) <= smallest);
+    begin.saturating_sub(1)..guards.partition_point(|guard| start(guard) <= largest)
+}
+
 impl Level {
+    /// The guards that own keys from `smallest` to `largest`.
+    pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[Guard] {
+        &self.guards[owners(&self.guards, |guard| &guard.start, smallest, largest)]
+    }
+
     /// Cuts a guard off the one that owns `start`.
     fn add_guard(&mut self, start: &[u8]) -> Fits {
         let at = self.guards.partition_point(|guard| guard.start.as_slice() <= start);
@@ -132,6 +149,16 @@ impl Level {
     /// Every run of the level, guard by guard, newest first in each.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
         self.guards.iter().flat_map(|guard| &guard.runs)
+    }
+
+    /// The newest tables of all guards, in key order; those of the runs below these; and so on. Tables of a layer are disjoint,
+    /// so who walks over all of the level needs no more cursors than a guard has runs.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = impl Iterator<Item = &Arc<TableHandle>>> {
+        let most = self.guards.iter().map(|guard| guard.runs.len()).max().unwrap_or(0);
+        (0..most).map(|i| {
+            let runs = self.guards.iter().filter_map(move |guard| guard.runs.get(i));
+            runs.flat_map(|run| &run.tables)
+        })
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {

@@ -57,7 +57,7 @@ fn option_set(set: u64) -> (Options, usize) {
         ..options(set * 31, Durability::Os)
     };
     // One tier alone is not for every profile.
-    let tiers = if profile() == Profile::Leveled { 1 + (set % 2) as usize } else { 2 };
+    let tiers = if profile() == Profile::PrismDb { 2 } else { 1 + (set % 2) as usize };
     // None of the fast tier's size, little, or all of it: where data lies must not matter.
     chosen.tiers[0].capacity_bytes = [16 << 20, 24 << 20, 1 << 30][rng.below(3) as usize];
     chosen.tiers.truncate(tiers);

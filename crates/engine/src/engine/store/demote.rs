@@ -245,6 +245,7 @@ impl Engine {
         let job = RunJob {
             need,
             level: demotion.level,
+            bounds: &self.bounds_between(demotion.level, demotion.from, demotion.to),
             bottom: demotion.bottom,
             cause: Cause::Demotion,
             paced: &paced,

@@ -1,18 +1,20 @@
 use super::super::placement::KEEP_FREE_SHARE;
-use super::super::{RunView, RunningPlan, TierView};
+use super::super::{RunningPlan, TierView};
 use super::*;
 use expect_test::{Expect, expect};
 
-/// Reads a view: a line a level, runs newest first between bars, tables as `number[first..last bytes]`, `!` for
+/// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
 /// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
-/// target; "reclaim" that writers are refused.
+/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
         running: Vec::new(),
         tiers: Vec::new(),
         ratio: 10,
+        runs_max: 1,
+        guard_bytes: 500,
         level0_merge: 4,
         base_bytes: 100,
         reclaim: false,
@@ -24,6 +26,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
             let (smallest, largest) = range.split_once("..").unwrap();
             view.running.push(RunningPlan {
                 inputs: Vec::new(),
+                level: level.parse().unwrap(),
                 output_level: level.parse().unwrap(),
                 from: smallest.into(),
                 to: super::super::behind(largest.as_bytes()),
@@ -38,6 +41,11 @@ pub(in crate::policy) fn view(text: &str) -> View {
             view.base_bytes = bytes.parse().unwrap();
             continue;
         }
+        if let Some(rest) = line.strip_prefix("runs ") {
+            let (runs, bytes) = rest.split_once(" guard ").unwrap();
+            (view.runs_max, view.guard_bytes) = (runs.parse().unwrap(), bytes.parse().unwrap());
+            continue;
+        }
         if let Some(rest) = line.strip_prefix("tier ") {
             let numbers: Vec<u64> = rest.split(' ').filter_map(|word| word.parse().ok()).collect();
             view.tiers.push(TierView {
@@ -48,13 +56,23 @@ pub(in crate::policy) fn view(text: &str) -> View {
             });
             continue;
         }
-        let (level, runs) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
-        let runs: Vec<_> = runs.split('|').map(|run| run.split_whitespace().map(table).collect()).collect();
-        let age = |i: usize| (100 - i) as u64;
-        view.levels[level.parse::<usize>().unwrap()].runs =
-            runs.into_iter().enumerate().map(|(i, tables)| RunView { age: age(i), tables }).collect();
+        let (level, guards) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
+        let guards = guards.split(" / ").enumerate().map(|(i, guard)| match i {
+            0 => GuardView { start: Vec::new(), runs: runs(guard) },
+            _ => {
+                let (start, guard) = guard.split_once(':').unwrap();
+                GuardView { start: start.into(), runs: runs(guard) }
+            }
+        });
+        view.levels[level.parse::<usize>().unwrap()].guards = guards.collect();
     }
     view
+}
+
+fn runs(text: &str) -> Vec<RunView> {
+    let tables = text.split('|').map(|run| run.split_whitespace().map(table).collect::<Vec<_>>());
+    let runs = tables.filter(|tables| !tables.is_empty()).enumerate();
+    runs.map(|(i, tables)| RunView { age: 100 - i as u64, tables }).collect()
 }
 
 fn table(word: &str) -> TableView {
@@ -69,6 +87,7 @@ fn table(word: &str) -> TableView {
     TableView {
         number: number.parse().unwrap(),
         bytes: bytes.parse().unwrap(),
+        unpacked: bytes.parse().unwrap(),
         entries: 100,
         tombstones: flag('~').unwrap_or(0).into(),
         smallest: smallest.into(),
@@ -192,9 +211,8 @@ fn so_many_tables_are_merged_together_and_no_more() {
     let above: String = (0..20).map(|i| format!(" {i}[{:03}0..{:03}9,10]", i * 6 + 1, i * 6 + 6)).collect();
     let below: String = (0..125).map(|i| format!(" {}[{i:03}5..{:03}4,10]", 100 + i, i + 1)).collect();
     let view = view(&format!("base 50\nL6:{above}\nL7:{below}"));
-    let Some(Plan::Merge { inputs, .. }) = plan(&view) else { panic!("a merge is due") };
-    let counts: Vec<usize> = inputs.iter().map(|(_, numbers)| numbers.len()).collect();
-    assert_eq!(counts, [3, 19]);
+    let Some(Plan::Merge { above, below, .. }) = plan(&view) else { panic!("a merge is due") };
+    assert_eq!([above.len(), below.len()], [3, 19]);
 }
 
 #[test]
@@ -255,6 +273,13 @@ fn tombstones_stay_while_older_data_lies_deeper() {
     );
 }
 
+/// The runs of a level that has one guard.
+fn runs_of(view: &mut View, level: usize) -> &mut Vec<RunView> {
+    let guards = &mut view.levels[level].guards;
+    guards.resize_with(1, GuardView::default);
+    &mut guards[0].runs
+}
+
 /// Applies plans to sizes alone, until nothing is due.
 fn settle(view: &mut View) -> u64 {
     let mut written = 0;
@@ -264,8 +289,8 @@ fn settle(view: &mut View) -> u64 {
         let running = plan.running();
         let mut bytes = 0;
         let mut entries = Vec::new();
-        for level in &mut view.levels {
-            for run in &mut level.runs {
+        for guard in view.levels.iter_mut().flat_map(|level| &mut level.guards) {
+            for run in &mut guard.runs {
                 let taken = run.tables.iter().filter(|table| running.inputs.contains(&table.number));
                 taken.for_each(|table| {
                     bytes += table.bytes;
@@ -273,12 +298,12 @@ fn settle(view: &mut View) -> u64 {
                 });
                 run.tables.retain(|table| !running.inputs.contains(&table.number));
             }
-            level.runs.retain(|run| !run.tables.is_empty());
+            guard.runs.retain(|run| !run.tables.is_empty());
         }
         if matches!(plan, Plan::Merge { .. }) {
             written += bytes;
         }
-        let output = &mut view.levels[running.output_level].runs;
+        let output = runs_of(view, running.output_level);
         if output.is_empty() {
             output.push(RunView { age: 0, tables: Vec::new() });
         }
@@ -292,6 +317,7 @@ fn settle(view: &mut View) -> u64 {
             output[0].tables.push(TableView {
                 number: entries[0] * 1000 + piece + step * 1_000_000_000,
                 bytes: bytes / pieces,
+                unpacked: bytes / pieces,
                 entries: 10,
                 tombstones: 0,
                 smallest: smallest.to_be_bytes().into(),
@@ -317,6 +343,7 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
         let table = TableView {
             number: flush + 1,
             bytes: 25,
+            unpacked: 25,
             entries: 10,
             tombstones: 0,
             smallest: low.to_be_bytes().into(),
@@ -327,10 +354,10 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
             heat: 0,
         };
         filled += 25;
-        view.levels[0].runs.insert(0, RunView { age: flush + 1, tables: vec![table] });
+        runs_of(&mut view, 0).insert(0, RunView { age: flush + 1, tables: vec![table] });
         written += 25 + settle(&mut view);
         let targets = level_targets(&view);
-        assert!(view.levels[0].runs.len() < 4);
+        assert!(view.levels[0].runs().count() < 4);
         for (level, target) in targets.iter().enumerate().take(7).skip(1) {
             assert!(view.levels[level].bytes() <= *target, "level {level} after flush {flush}");
         }

@@ -1,0 +1,143 @@
+//! Guards as jobs need them: where tables are cut, which run they join, and what becomes of the bounds.
+//!
+//! A job reads bounds before it writes and changes them when it commits. What it found stays true in between: plans keep off
+//! each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed among a plan's own
+//! keys only, or taken away, which no table can cross.
+
+use super::Engine;
+use crate::policy::fragmented::{Piece, change};
+use crate::version::edit::AddedTable;
+use crate::version::{Edit, Guard, LEVELS_MAX, TableHandle, TableMeta, owners};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a guard has once an edit is applied.
+struct After<'a> {
+    guard: &'a Guard,
+    /// By age.
+    runs: BTreeMap<u64, Vec<Piece>>,
+    /// Runs of the guard before it.
+    runs_before: usize,
+}
+
+impl After<'_> {
+    /// A table each.
+    fn pieces(&self) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = self.runs.values().flatten().cloned().collect();
+        pieces.sort();
+        pieces
+    }
+}
+
+impl Engine {
+    /// Where guards of a level begin behind `smallest`, up to `largest`, but for those between two that are empty.
+    pub(super) fn bounds_between(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
+        let current = self.current.load();
+        let level = current.version.levels.get(level);
+        let guards = level.map_or(&[][..], |level| level.guards_of(smallest, largest));
+        let holds = |pair: &&[Guard]| pair.iter().any(|guard| !guard.runs.is_empty());
+        guards.windows(2).filter(holds).map(|pair| pair[1].start.clone()).collect()
+    }
+
+    /// Has `edit` add tables to a level, which come in key order: to the run of age `joins`; else to the newest of their guard, or
+    /// to one above that where it has anything among their keys. Bounds that they go across are taken away.
+    pub(super) fn add_tables(&self, edit: &mut Edit, metas: &[TableMeta], level: usize, joins: Option<u64>) {
+        let current = self.current.load();
+        let guards = current.version.levels.get(level).map_or(&[][..], |level| &level.guards);
+        let stays = |table: &&Arc<TableHandle>| !edit.removed.contains(&table.meta.number);
+        let age_in = |guard: &Guard, mine: &[TableMeta]| {
+            let meets = |table: &Arc<TableHandle>| {
+                let (smallest, largest) = (&table.meta.smallest, &table.meta.largest);
+                mine.iter().any(|meta| meta.smallest <= *largest && *smallest <= meta.largest)
+            };
+            let newest = guard.runs.iter().find(|run| run.tables.iter().any(|table| stays(&table)));
+            newest.map_or(0, |run| run.age + u64::from(run.tables.iter().filter(stays).any(meets)))
+        };
+        let mut added = Vec::new();
+        let owner = |meta: &TableMeta| guards.partition_point(|guard| guard.start <= meta.smallest);
+        for mine in metas.chunk_by(|a, b| owner(a) == owner(b)) {
+            let guard = owner(&mine[0]).checked_sub(1).map(|i| &guards[i]);
+            let age = joins.unwrap_or_else(|| guard.map_or(0, |guard| age_in(guard, mine)));
+            let level = level as u32;
+            added.extend(mine.iter().map(|meta| AddedTable { level, age, meta: meta.clone() }));
+        }
+        edit.added.extend(added);
+        for meta in metas {
+            let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
+            edit.guards_removed.extend(crossed.map(|i| (level as u32, guards[i].start.clone())));
+        }
+    }
+
+    /// Has the edit that ends a merge cut guards that have outgrown their size, and join those that have become small, where
+    /// nothing is left that a bound could go through: a guard of `level` from which all has gone down to `output`, and, in the last
+    /// level, one that is a single run.
+    pub(super) fn change_guards(
+        &self,
+        edit: &mut Edit,
+        level: usize,
+        output: usize,
+        (smallest, largest): (&[u8], &[u8]),
+    ) {
+        if self.options.runs_max() <= 1 {
+            return;
+        }
+        let current = self.current.load();
+        let after = |level: usize| -> Vec<After<'_>> {
+            let guards = current.version.levels.get(level).map_or(&[][..], |level| &level.guards);
+            let owners = owners(guards, |guard| &guard.start, smallest, largest);
+            owners.map(|i| guard_after(guards, i, level as u32, edit)).collect()
+        };
+        let below = after(output);
+        let mut changes = Vec::new();
+        if output + 1 == LEVELS_MAX {
+            let single = below.iter().filter(|after| after.runs.len() <= 1);
+            changes.extend(single.map(|after| (output, after.guard, after.runs_before, after.pieces())));
+        }
+        let above = if (1..output).contains(&level) { after(level) } else { Vec::new() };
+        for emptied in above.into_iter().filter(|after| after.runs.is_empty()) {
+            // Nothing is put into the guard before it.
+            changes.push((level, emptied.guard, 0, pieces_below(edit, &below)));
+        }
+        for (level, guard, runs_before, pieces) in changes {
+            let change = change(&guard.start, &pieces, smallest, largest, self.options.guard_bytes());
+            let level = level as u32;
+            edit.guards_added.extend(change.added.into_iter().map(|start| (level, start)));
+            let removed = (level, guard.start.clone());
+            let is_joined = change.is_joined && runs_before < self.options.runs_max();
+            if is_joined && !edit.guards_removed.contains(&removed) {
+                edit.guards_removed.push(removed);
+            }
+        }
+    }
+}
+
+/// Guard `i` of a level as `edit` leaves it.
+fn guard_after<'a>(guards: &'a [Guard], i: usize, level: u32, edit: &Edit) -> After<'a> {
+    let (guard, next) = (&guards[i], guards.get(i + 1));
+    let had = guard.runs.iter().flat_map(|run| run.tables.iter().map(|table| (run.age, &table.meta)));
+    let stay = had.filter(|(_, meta)| !edit.removed.contains(&meta.number));
+    let owned =
+        |meta: &TableMeta| guard.start <= meta.smallest && next.is_none_or(|next| meta.smallest < next.start);
+    let come = edit.added.iter().filter(|added| added.level == level && owned(&added.meta));
+    let mut runs: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+    for (age, meta) in stay.chain(come.map(|added| (added.age, &added.meta))) {
+        runs.entry(age).or_default().push((meta.smallest.clone(), meta.data_bytes));
+    }
+    let runs_before = i.checked_sub(1).map_or(0, |before| guards[before].runs.len());
+    After { guard, runs, runs_before }
+}
+
+/// What went down, by the guards where it is now; a table each, if that is one.
+fn pieces_below(edit: &Edit, below: &[After<'_>]) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for meta in edit.added.iter().map(|added| &added.meta) {
+        let behind = below.partition_point(|after| after.guard.start <= meta.smallest);
+        let owner = behind.checked_sub(1).filter(|_| below.len() > 1).map(|i| &below[i].guard.start);
+        let start = owner.unwrap_or(&meta.smallest);
+        match pieces.last_mut().filter(|(last, _)| last == start) {
+            Some((_, bytes)) => *bytes += meta.data_bytes,
+            None => pieces.push((start.clone(), meta.data_bytes)),
+        }
+    }
+    pieces
+}

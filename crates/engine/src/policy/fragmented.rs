@@ -1,0 +1,368 @@
+//! Fragmented compaction: what comes down to a level is put beside what is there, and rewritten only when it goes further
+//! down (Raju et al., PebblesDB, SOSP 2017, §3; Zhang and Du, ACM TOS 17(3), 2021, §2, whose baseline it is).
+//!
+//! A level is cut into guards; a guard has up to `runs_max` runs, and the newer version of a key lies in the newer run.
+//! All runs of a guard go down together: merged, cut where guards of the next level begin, and put on top there. So each byte
+//! is written once a level, where leveled compaction rewrites several times what comes down. In the last level, from
+//! where nothing goes further, the newer runs of a guard are merged into its oldest, when there are as many runs as there may
+//! be, or as many bytes over the oldest run as in it: space stays within about twice what is live.
+//!
+//! **What is due.** Level 0 as in leveled compaction; a guard that is full; the guards of a level over its target, those with the most
+//! bytes first. Nothing is put into a full guard: that one goes down, or is merged, before. Targets, and where a level's data
+//! goes, are leveled compaction's ([`leveled`]).
+//!
+//! **Little room.** Runs go down from the oldest on, and so may some of them alone, or a table of the oldest; where a guard has one
+//! run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the next-oldest run, or a table of that, may be merged into the oldest alone, in steps of a table.
+//!
+//! **Guards** should have `guard_bytes` in one run, so that what goes down makes about a table in each guard below. They
+//! are cut ([`change`]) when nothing is left that a cut could go through: when they have gone down or are one run; where they
+//! begin in the next level, if that has several among their keys, so that what goes down there covers whole guards. Bounds between
+//! empty guards go where a table is put across them: what is little and spread over many guards would become as many tables.
+//!
+//! A plan that runs keeps others off its keys in all levels that it reads or writes, so bounds among these do not change while
+//! it writes. Linear in the number of tables.
+
+use super::leveled::{self, first_that_fits, is_free_of, level_targets, moved, numbers, output_of, span};
+use super::{GuardView, Plan, RunView, TableView, View, halves};
+
+/// A guard of less than its size over this joins the one before.
+const SMALL: u64 = 4;
+
+/// The next thing to do, if anything is due.
+pub(crate) fn plan(view: &View) -> Option<Plan> {
+    let targets = level_targets(view);
+    let last = view.levels.len() - 1;
+    let mut due: Vec<(f64, usize, &GuardView)> = Vec::new();
+    for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate() {
+        let idle: u64 = seen.tables().filter(|table| !table.busy).map(|table| table.bytes).sum();
+        let over = idle as f64 / target.max(1) as f64;
+        for guard in seen.guards.iter().filter(|guard| !guard.runs.is_empty()) {
+            let mut score = fullness(view, level, guard);
+            if (1..last).contains(&level) && over > 1.0 {
+                score = score.max(over);
+            }
+            if score >= 1.0 {
+                due.push((score, level, guard));
+            }
+        }
+    }
+    // The lower level first where two are equally far over: it makes way for the upper.
+    due.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(b.2.bytes().cmp(&a.2.bytes())));
+    first_that_fits(view, due.into_iter().flat_map(|(_, level, guard)| merges_of(view, level, guard)))
+}
+
+/// While writers are refused for want of room, what may be shadowed or deleted goes, due or not: newer runs of the lowest
+/// level are merged into the oldest, and what is above goes down.
+pub(crate) fn reclaim(view: &View) -> Option<Plan> {
+    let lowest = view.levels.iter().rposition(|level| level.bytes() > 0).filter(|_| view.reclaim)?;
+    let guards = view.levels[lowest].guards.iter().filter(|_| lowest > 0);
+    let inside = guards.flat_map(|guard| within(view, lowest, guard));
+    let above =
+        (0..lowest.max(1)).flat_map(|level| view.levels[level].guards.iter().map(move |g| (level, g)));
+    first_that_fits(view, inside.chain(above.flat_map(|(level, guard)| down(view, level, guard))))
+}
+
+/// How close a guard is to what it may have; 1 makes it due.
+fn fullness(view: &View, level: usize, guard: &GuardView) -> f64 {
+    let runs = guard.runs.len() as f64;
+    match guard.runs.split_last() {
+        _ if level == 0 => runs / view.level0_merge as f64,
+        Some((oldest, newer)) if level + 1 == view.levels.len() => {
+            let newer: u64 = newer.iter().map(RunView::bytes).sum();
+            let enough = oldest.bytes().max(view.guard_bytes).max(1);
+            (runs / view.runs_max as f64).max(newer as f64 / enough as f64) * f64::from(u8::from(newer > 0))
+        }
+        _ => runs / view.runs_max as f64,
+    }
+}
+
+fn merges_of<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> Box<dyn Iterator<Item = Plan> + 'a> {
+    if level + 1 == view.levels.len() {
+        Box::new(within(view, level, guard))
+    } else {
+        Box::new(down(view, level, guard))
+    }
+}
+
+/// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them, the
+/// oldest; then each table of the oldest; then any of these merged with what is there, in steps.
+fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
+    let oldest = move || guard.runs.last().into_iter().flat_map(|run| &run.tables).map(|table| vec![table]);
+    let inputs = move || guard.oldest_halves().chain(oldest());
+    let moved = oldest().take_while(|_| guard.runs.len() == 1);
+    let moved = moved.filter_map(move |inputs| put_down(view, level, &inputs));
+    let put = inputs().filter_map(move |inputs| put_down(view, level, &inputs));
+    moved
+        .filter(|plan| matches!(plan, Plan::Move { .. }))
+        .chain(put)
+        .chain(inputs().filter_map(move |inputs| merge_down(view, level, &inputs)))
+}
+
+/// Puts tables of a level on top of what the next has among their keys; `None` while a guard there is full, or when that would
+/// meet a running plan.
+fn put_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> {
+    let output = output_of(view, level);
+    let (smallest, largest) = span(inputs.iter().copied())?;
+    let below = view.levels[output].guards_of(smallest, largest);
+    let is_full = below.iter().any(|guard| guard.runs.len() >= view.runs_max);
+    if is_full || is_met(view, level, output, inputs, smallest, largest) {
+        return None;
+    }
+    // Bounds between empty guards go where a table is put across them.
+    let is_within_one = below.len() <= 1 || below.iter().all(|guard| guard.runs.is_empty());
+    if let ([table], true) = (inputs, is_within_one) {
+        return Some(moved(table, level, output));
+    }
+    Some(Plan::Merge {
+        level,
+        above: numbers(inputs),
+        output_level: output,
+        below: Vec::new(),
+        joins: None,
+        drop_tombstones: is_free_of(&view.levels[output..], smallest, largest),
+        smallest: smallest.to_vec(),
+        largest: largest.to_vec(),
+    })
+}
+
+/// Merges tables of a level with the one run that each guard of the next has among their keys.
+fn merge_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> {
+    let output = output_of(view, level);
+    let (smallest, largest) = span(inputs.iter().copied())?;
+    let below = view.levels[output].guards_of(smallest, largest);
+    if below.iter().any(|guard| guard.runs.len() > 1) {
+        return None;
+    }
+    let all: Vec<&TableView> =
+        view.levels[output].overlapping(smallest, largest).chain(inputs.iter().copied()).collect();
+    let (smallest, largest) = span(all.iter().copied())?;
+    let is_met = is_met(view, level, output, &all, smallest, largest);
+    if is_met || all.len() == inputs.len() { None } else { leveled::merge(view, level, inputs, output) }
+}
+
+/// The newer runs of a guard into its oldest; in case there is no room for that, fewer of them, the oldest; then each table of
+/// the next-oldest.
+fn within<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
+    let split = guard.runs.split_last().into_iter();
+    split.flat_map(move |(oldest, newer)| {
+        let runs = halves(newer.len()).map(|count| {
+            newer[newer.len() - count..].iter().flat_map(|run| &run.tables).collect::<Vec<&TableView>>()
+        });
+        let alone = newer.last().into_iter().flat_map(|run| run.tables.iter().map(|table| vec![table]));
+        runs.chain(alone).filter_map(move |inputs| put_into(view, level, &inputs, oldest))
+    })
+}
+
+/// Merges tables of a level into the oldest run of their guard; `None` when that would meet a running plan.
+fn put_into(view: &View, level: usize, inputs: &[&TableView], oldest: &RunView) -> Option<Plan> {
+    let (smallest, largest) = span(inputs.iter().copied())?;
+    let below: Vec<&TableView> = oldest.tables[oldest.overlapping(smallest, largest)].iter().collect();
+    let all = [inputs, &below].concat();
+    let (smallest, largest) = span(all.iter().copied())?;
+    if is_met(view, level, level, &all, smallest, largest) {
+        return None;
+    }
+    Some(Plan::Merge {
+        level,
+        above: numbers(inputs),
+        output_level: level,
+        below: numbers(&below),
+        joins: Some(oldest.age),
+        drop_tombstones: is_free_of(&view.levels[level + 1..], smallest, largest),
+        smallest: smallest.to_vec(),
+        largest: largest.to_vec(),
+    })
+}
+
+/// Whether a running plan is about some of these tables, or about their keys in any of the levels.
+fn is_met(
+    view: &View,
+    level: usize,
+    output: usize,
+    inputs: &[&TableView],
+    smallest: &[u8],
+    largest: &[u8],
+) -> bool {
+    inputs.iter().any(|table| table.busy)
+        || view
+            .running
+            .iter()
+            .any(|plan| plan.level <= output && level <= plan.output_level && plan.meets(smallest, largest))
+}
+
+/// What becomes of a guard's bounds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Where guards begin that are cut off it.
+    pub(crate) added: Vec<Vec<u8>>,
+    /// It becomes part of the one before.
+    pub(crate) is_joined: bool,
+}
+
+/// Keys that nothing in a guard goes across, and how many bytes lie between one and the next.
+pub(crate) type Piece = (Vec<u8>, u64);
+
+/// Cuts a guard into parts of about `guard_bytes`, between pieces, or joins it with the one before if it has become small. Cuts are
+/// behind `smallest`, up to `largest`: beyond them others may be writing.
+pub(crate) fn change(
+    start: &[u8],
+    pieces: &[Piece],
+    smallest: &[u8],
+    largest: &[u8],
+    guard_bytes: u64,
+) -> Change {
+    let total: u64 = pieces.iter().map(|(_, bytes)| bytes).sum();
+    let parts = (total + guard_bytes / 2) / guard_bytes.max(1);
+    let part = total / parts.max(1);
+    let (mut added, mut bytes, mut left) = (Vec::new(), 0, total);
+    for (key, of_piece) in pieces {
+        let inside = key.as_slice() > smallest.max(start) && key.as_slice() <= largest;
+        if inside && parts > 1 && bytes >= part && left >= part / SMALL {
+            added.push(key.clone());
+            bytes = 0;
+        }
+        bytes += of_piece;
+        left -= of_piece;
+    }
+    Change { added, is_joined: !start.is_empty() && total < guard_bytes / SMALL }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::leveled::tests::view;
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(text: &str, expected: Expect) {
+        let view = view(&format!("runs 3 guard 100\n{text}"));
+        let planned = plan(&view).or_else(|| reclaim(&view));
+        expected.assert_eq(&planned.map_or("nothing".to_owned(), |plan| plan.to_string()));
+    }
+
+    #[test]
+    fn level_0_is_put_on_top_of_what_is_there() {
+        let level0 = "L0: 4[c..m,10] | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]";
+        check(level0, expect!["merge L0: #4 #3 #2 #1 into L7 [a..z], tombstones go"]);
+        // Older versions lie below it now.
+        check(
+            &format!("{level0}\nL7: 8[a..c,40] | 9[a..z,40]"),
+            expect!["merge L0: #4 #3 #2 #1 into L7 [a..z]"],
+        );
+        check("L0: 3[a..z,10] | 2[a..z,10] | 1[a..z,10]", expect!["nothing"]);
+    }
+
+    #[test]
+    fn a_full_guard_goes_before_anything_is_put_into_it() {
+        let level0 = "L0: 4[c..m,10] | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]";
+        check(
+            &format!("{level0}\nL7: 7[a..c,4] | 8[a..c,4] | 9[a..z,40] / p: 6[p..z,40]"),
+            expect!["merge L7: #7 #8 L7: #9 into L7 [a..z], tombstones go"],
+        );
+        check(
+            &format!("{level0}\nL6: 5[a..b,10] | 7[a..c,10] | 8[a..c,10]\nL7: 9[a..z,200]"),
+            expect!["merge L6: #5 #7 #8 into L7 [a..c]"],
+        );
+        // While that runs, nothing is put there.
+        check(
+            &format!(
+                "{level0}\nL6: 5[a..b,10]! | 7[a..c,10]! | 8[a..c,10]!\nL7: 9[a..z,200]\nrunning L7 a..c"
+            ),
+            expect!["nothing"],
+        );
+    }
+
+    #[test]
+    fn of_a_level_over_its_target_the_fullest_guard_goes() {
+        check(
+            "L6: 1[a..c,60] / m: 2[m..n,40] | 3[n..p,40] / q: 4[q..z,30]\nL7: 9[a..z,900]",
+            expect!["merge L6: #2 #3 into L7 [m..p]"],
+        );
+        // Not what runs, or is among its keys in a level that it reads or writes.
+        check(
+            "L6: 1[a..c,60] / m: 2[m..n,40] | 3[n..p,40] / q: 4[q..z,90]\nL7: 9[a..z,900]\nrunning L7 o..o",
+            expect!["move #4 from L6 to L7"],
+        );
+        check("L6: 1[a..c,60] / m: 2[m..z,60]!\nL7: 9[a..z,900]", expect!["nothing"]);
+    }
+
+    #[test]
+    fn a_table_within_one_guard_is_moved_and_one_across_two_is_not() {
+        check("L6: 1[a..c,160]\nL7: 8[a..k,700] / m: 9[m..z,200]", expect!["move #1 from L6 to L7"]);
+        check("L6: 1[a..p,160]\nL7: 8[a..k,700] / m: 9[m..z,200]", expect!["merge L6: #1 into L7 [a..p]"]);
+        check(
+            "L6: 1[n..p,160]\nL7: 8[a..k,700] / m: / o: / q: 9[q..z,200]",
+            expect!["move #1 from L6 to L7"],
+        );
+    }
+
+    #[test]
+    fn the_last_level_is_merged_within_its_guards() {
+        check("L7: 1[a..c,30] | 2[a..z,900]", expect!["nothing"]);
+        check(
+            "L7: 1[a..c,3] | 2[a..c,3] | 3[a..e,90] 4[f..z,90]",
+            expect!["merge L7: #1 #2 L7: #3 into L7 [a..e], tombstones go"],
+        );
+        // As much over the oldest as in it.
+        check("L7: 1[a..c,90] | 2[a..c,10]", expect!["nothing"]);
+        check("L7: 1[a..c,100] | 2[a..c,10]", expect!["merge L7: #1 L7: #2 into L7 [a..c], tombstones go"]);
+        check("L7: 1[a..c,300] | 2[a..c,400]", expect!["nothing"]);
+        check("L7: 1[a..c,400] | 2[a..c,400]", expect!["merge L7: #1 L7: #2 into L7 [a..c], tombstones go"]);
+    }
+
+    #[test]
+    fn where_room_is_short_the_oldest_go_alone() {
+        let level6 = "L6: 1[a..c,40] | 2[a..c,40] | 3[a..b,30] 4[c..d,20]\nL7: 9[a..c,900]";
+        check(level6, expect!["merge L6: #1 #2 #3 #4 into L7 [a..d]"]);
+        check(&format!("{level6}\ntier 1000 free 70"), expect!["merge L6: #3 #4 into L7 [a..d]"]);
+        check(&format!("{level6}\ntier 1000 free 30"), expect!["move #3 from L6 to L7"]);
+        // Merged with what is there, in steps, if each guard would get a table else.
+        let level6 = "L6: 4[a..e,50]\nL5: 3[z..zz,1]\nreclaim\nL7: 8[a..c,9] / d: 9[d..e,9]";
+        check(level6, expect!["merge L6: #4 into L7 [a..e]"]);
+        check(
+            &format!("{level6}\ntier 9000 free 8300"),
+            expect!["merge L6: #4 L7: #8 #9 into L7 [a..e], tombstones go"],
+        );
+        let level7 = "L7: 1[a..c,40] | 2[a..c,40] | 3[a..b,30] 4[c..d,20]";
+        check(
+            &format!("{level7}\ntier 1000 free 120"),
+            expect!["merge L7: #2 L7: #3 #4 into L7 [a..d], tombstones go"],
+        );
+    }
+
+    #[test]
+    fn who_is_refused_gets_what_is_shadowed() {
+        let levels = "L6: 5[a..c,10]\nL7: 1[a..c,30] | 2[a..z,900]";
+        check(levels, expect!["nothing"]);
+        check(&format!("reclaim\n{levels}"), expect!["merge L7: #1 L7: #2 into L7 [a..z], tombstones go"]);
+        check("reclaim\nL6: 5[a..c,10]\nL7: 2[a..z,900]", expect!["move #5 from L6 to L7"]);
+    }
+
+    fn changed(start: &str, pieces: &[(&str, u64)], within: (&str, &str)) -> String {
+        let pieces: Vec<Piece> =
+            pieces.iter().map(|(key, bytes)| (key.as_bytes().to_vec(), *bytes)).collect();
+        let (smallest, largest) = (within.0.as_bytes(), within.1.as_bytes());
+        let change = change(start.as_bytes(), &pieces, smallest, largest, 100);
+        let added: Vec<_> = change.added.iter().map(|key| key.escape_ascii().to_string()).collect();
+        format!("{}{}", added.join(" "), if change.is_joined { "joined" } else { "" })
+    }
+
+    #[test]
+    fn guards_are_cut_into_parts_of_one_size() {
+        let five = [("a", 50), ("b", 50), ("c", 50), ("d", 50), ("e", 50)];
+        assert_eq!(changed("", &five, ("a", "z")), "c e");
+        assert_eq!(changed("", &five[..3], ("a", "z")), "c");
+        assert_eq!(changed("", &[("a", 70), ("b", 70)], ("a", "z")), "");
+        // Only among the keys that are its own; the rest waits.
+        assert_eq!(changed("", &five, ("d", "z")), "e");
+        assert_eq!(changed("", &five, ("a", "b")), "");
+        // Appended to for ever.
+        assert_eq!(changed("", &[("a", 100), ("b", 30), ("c", 30)], ("b", "c")), "c");
+    }
+
+    #[test]
+    fn small_guards_join_the_one_before() {
+        assert_eq!(changed("k", &[("m", 24)], ("a", "z")), "joined");
+        assert_eq!(changed("k", &[("m", 25)], ("a", "z")), "");
+        assert_eq!(changed("", &[("m", 24)], ("a", "z")), "");
+    }
+}
