@@ -23,7 +23,7 @@ pub(crate) struct StoreArgs {
     /// Memory for everything the store holds
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
-    /// How a new store is made: leveled or prismdb [default: leveled]; a store that is there stays what it is
+    /// How a new store is made: leveled, fragmented or prismdb [default: leveled]; a store that is there stays what it is
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
 }

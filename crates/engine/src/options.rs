@@ -8,6 +8,7 @@ use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
 use crate::profile::{Demotion, Profile, PromoteReads};
 use crate::table::Compression;
+use cuesta_device::ALIGNMENT;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::PathBuf;
@@ -236,6 +237,12 @@ impl Options {
         self.table_bytes.min((fast / 64).max(TABLE_BYTES_LEAST))
     }
 
+    /// Most bytes of data that tables take which are made of entries of so many bytes, unpacked: with blocks' ends and restarts, and
+    /// the first and the last page of each.
+    pub(crate) fn tables_bytes_max(&self, bytes: u64) -> u64 {
+        bytes + bytes / 32 + (bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
+    }
+
     /// Runs that a guard may have below level 0.
     pub(crate) fn runs_max(&self) -> usize {
         if self.profile.is_some_and(Profile::has_several_runs) { self.runs_max as usize } else { 1 }
@@ -347,7 +354,7 @@ impl Options {
         check(!self.has_store() || least <= fast, message)?;
         between("tracked_percent", self.tracked_percent.into(), 1, 100)?;
         between("pinned_percent", self.pinned_percent.unwrap_or(0).into(), 0, 100)?;
-        between("table_bytes", self.table_bytes, 64 << 10, 1 << 32)?;
+        between("table_bytes", self.table_bytes, 16 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;
         between("runs_max", self.runs_max.into(), 2, 64)?;

@@ -4,6 +4,8 @@
 //! constant `false` and nothing of it is left. Built with the feature `planted`, which only the simulation's own
 //! command asks for, one of them at a time can be woken for the whole process.
 
+use crate::profile::Profile;
+
 /// A bug; its name in words is [`Bug::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,11 +70,15 @@ pub enum Bug {
     PromotionSyncDropped,
     OldImageBelieved,
     SettledUnwritten,
+    AgesByCount,
+    TombstonesDroppedOverRuns,
+    GuardBoundsIgnored,
+    OlderLayersLeftOut,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 59] = [
+    pub const ALL: [Self; 63] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -132,11 +138,19 @@ impl Bug {
         Self::PromotionSyncDropped,
         Self::OldImageBelieved,
         Self::SettledUnwritten,
+        Self::AgesByCount,
+        Self::TombstonesDroppedOverRuns,
+        Self::GuardBoundsIgnored,
+        Self::OlderLayersLeftOut,
     ];
 
-    /// Whether its line belongs to the store of objects below the memtable.
-    pub fn is_in_store(self) -> bool {
-        self as u8 >= Self::SlotChecksumOfAnotherPlace as u8
+    /// The profile that has its line, or needs it most.
+    pub fn profile(self) -> Profile {
+        match self as u8 {
+            n if n >= Self::AgesByCount as u8 => Profile::Fragmented,
+            n if n >= Self::SlotChecksumOfAnotherPlace as u8 => Profile::PrismDb,
+            _ => Profile::Leveled,
+        }
     }
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

@@ -56,15 +56,16 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         tiers,
         memory_bytes: 8 * MIB,
         memtable_bytes: Some(64 << 10),
-        table_bytes: 64 << 10,
+        // Small enough for guards to be cut.
+        table_bytes: if profile == Profile::Fragmented { 16 << 10 } else { 64 << 10 },
         block_bytes: [512, 1024, 4096][rng.below(3) as usize],
         level_ratio: match (profile, rng.below(9) as u32) {
-            // So that guards are small enough to be cut.
             (Profile::Fragmented, ratio) => 2 + ratio / 3,
             (_, ratio) => 2 + ratio,
         },
         level0_merge: 1 + rng.below(4) as u32,
-        background_threads: 1 + rng.below(2) as u32,
+        // All but one may merge.
+        background_threads: 1 + rng.below(if profile == Profile::Fragmented { 4 } else { 2 }) as u32,
         open_tables_max: rng.one_in(2).then_some(8),
         durability,
         seed: seed | 1,

@@ -2,7 +2,6 @@
 
 use crate::fixture::set_profile;
 use crate::rows::{self, Effort, Row};
-use cuesta::Profile;
 pub use cuesta::planted::{Bug, wake};
 
 /// How a bug was found.
@@ -34,7 +33,7 @@ const HUNT: [(u8, f64); 11] = [
 /// Runs rows with `bug` awake until one fails, over the stores of the profile that has the bug's line; `None` when none
 /// does.
 pub fn hunt(bug: Bug) -> Option<Caught> {
-    set_profile(if bug.is_in_store() { Profile::PrismDb } else { Profile::Leveled });
+    set_profile(bug.profile());
     // What the rows share is made by a healthy store.
     rows::prepare();
     wake(Some(bug));

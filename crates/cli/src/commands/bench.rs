@@ -51,9 +51,12 @@ pub(crate) struct Args {
     /// and --model in memory, under /dev/shm]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// leveled or prismdb
+    /// leveled, fragmented or prismdb
     #[arg(long, default_value = "leveled")]
     profile: Profile,
+    /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
+    #[arg(long, value_name = "RUNS", default_value_t = Options::default().runs_max, conflicts_with = "against")]
+    max_runs: u32,
     /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
     #[arg(long, default_value = "approx", conflicts_with = "against")]
     demotion: Demotion,
@@ -233,6 +236,7 @@ impl Args {
             profile: Some(self.profile),
             demotion: self.demotion,
             promote_reads: self.promote_reads,
+            runs_max: self.max_runs,
             durability: self.durability,
             create: Create::New,
             seed: self.seed,

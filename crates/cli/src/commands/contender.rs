@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
-    /// table=SIZE; pinned=PERCENT
+    /// table=SIZE; pinned=PERCENT; runs=NUMBER
     #[arg(default_value = "")]
     variant: String,
 }
@@ -29,6 +29,9 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<Options, Str
             Some(("pinned", percent)) => {
                 let percent = percent.parse().map_err(|_| format!("{percent:?} is no percentage"))?;
                 options.pinned_percent = Some(percent);
+            }
+            Some(("runs", runs)) => {
+                options.runs_max = runs.parse().map_err(|_| format!("{runs:?} is no number of runs"))?;
             }
             Some((name, _)) => return Err(format!("there is nothing called {name:?} to set")),
             None => match (word.parse::<Profile>(), word.parse()) {
@@ -130,12 +133,14 @@ mod tests {
 
     #[test]
     fn a_variant_sets_what_it_names_and_refuses_what_nobody_knows() {
-        let varied = vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30").unwrap();
+        let varied =
+            vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30,runs=5").unwrap();
         assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
         assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
+        assert_eq!(varied.runs_max, 5);
         let plain = vary(Options::at("x"), "").unwrap();
         assert_eq!((varied.pinned_percent, plain.pinned_percent), (Some(30), None));
-        for word in ["quick", "tables=2MiB", "pinned=some", "promote=later", "table=large"] {
+        for word in ["quick", "tables=2MiB", "pinned=some", "runs=all", "promote=later", "table=large"] {
             assert!(vary(Options::at("x"), word).is_err(), "{word}");
         }
     }

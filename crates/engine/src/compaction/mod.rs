@@ -216,7 +216,7 @@ impl<'b> Outputs<'_, 'b> {
     fn passes_bound(&mut self, key: &[u8]) -> bool {
         let passed = self.bounds.iter().take_while(|bound| bound.as_slice() <= key).count();
         self.bounds = &self.bounds[passed..];
-        passed > 0
+        passed > 0 && !planted::has(Bug::GuardBoundsIgnored)
     }
 
     /// Whose first entry has so many bytes.

@@ -5,6 +5,7 @@
 //! keys only, or taken away, which no table can cross.
 
 use super::Engine;
+use crate::planted::{self, Bug};
 use crate::policy::fragmented::{Piece, change};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Guard, LEVELS_MAX, TableHandle, TableMeta, owners};
@@ -50,6 +51,9 @@ impl Engine {
                 let (smallest, largest) = (&table.meta.smallest, &table.meta.largest);
                 mine.iter().any(|meta| meta.smallest <= *largest && *smallest <= meta.largest)
             };
+            if planted::has(Bug::AgesByCount) {
+                return guard.runs.len() as u64;
+            }
             let newest = guard.runs.iter().find(|run| run.tables.iter().any(|table| stays(&table)));
             newest.map_or(0, |run| run.age + u64::from(run.tables.iter().filter(stays).any(meets)))
         };

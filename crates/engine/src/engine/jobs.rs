@@ -50,9 +50,7 @@ pub(super) struct Need {
 impl Need {
     /// Of entries that take so many bytes without compression.
     fn of_entries(options: &Options, bytes: u64, meta: u64) -> Self {
-        // Blocks' ends and restarts, and the first and the last page of each table.
-        let pages = (bytes / options.table_bytes() + 1) * 2 * ALIGNMENT as u64;
-        Self { data: bytes + bytes / 32 + pages, meta: meta + META_LEAST }
+        Self { data: options.tables_bytes_max(bytes), meta: meta + META_LEAST }
     }
 
     /// Of shares of tables: nothing is dropped, and nothing compressed. Indexes and filters take as much as now, with a

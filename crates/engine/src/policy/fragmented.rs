@@ -5,7 +5,8 @@
 //! All runs of a guard go down together: merged, cut where guards of the next level begin, and put on top there. So each byte
 //! is written once a level, where leveled compaction rewrites several times what comes down. In the last level, from
 //! where nothing goes further, the newer runs of a guard are merged into its oldest, when there are as many runs as there may
-//! be, or as many bytes over the oldest run as in it: space stays within about twice what is live.
+//! be, as many bytes over the oldest run as in it (of a small one, as a guard should have), or half as many tombstones as it has
+//! entries: space stays within about twice what is live.
 //!
 //! **What is due.** Level 0 as in leveled compaction; a guard that is full; the guards of a level over its target, those with the most
 //! bytes first. Nothing is put into a full guard: that one goes down, or is merged, before. Targets, and where a level's data
@@ -23,10 +24,14 @@
 //! it writes. Linear in the number of tables.
 
 use super::leveled::{self, first_that_fits, is_free_of, level_targets, moved, numbers, output_of, span};
-use super::{GuardView, Plan, RunView, TableView, View, halves};
+use super::{GuardView, Plan, RunView, RunningPlan, TableView, View, halves};
+use crate::planted::{self, Bug};
 
 /// A guard of less than its size over this joins the one before.
 const SMALL: u64 = 4;
+
+/// A guard of the last level is merged when one part in so many of its oldest run may be deleted.
+const DELETED_SHARE: f64 = 2.0;
 
 /// The next thing to do, if anything is due.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
@@ -67,10 +72,15 @@ fn fullness(view: &View, level: usize, guard: &GuardView) -> f64 {
     let runs = guard.runs.len() as f64;
     match guard.runs.split_last() {
         _ if level == 0 => runs / view.level0_merge as f64,
+        Some((_, [])) if level + 1 == view.levels.len() => 0.0,
         Some((oldest, newer)) if level + 1 == view.levels.len() => {
-            let newer: u64 = newer.iter().map(RunView::bytes).sum();
+            let bytes: u64 = newer.iter().map(RunView::bytes).sum();
             let enough = oldest.bytes().max(view.guard_bytes).max(1);
-            (runs / view.runs_max as f64).max(newer as f64 / enough as f64) * f64::from(u8::from(newer > 0))
+            let deleted: u64 = newer.iter().flat_map(|run| &run.tables).map(|table| table.tombstones).sum();
+            let entries: u64 = oldest.tables.iter().map(|table| table.entries).sum();
+            (runs / view.runs_max as f64)
+                .max(bytes as f64 / enough as f64)
+                .max(deleted as f64 * DELETED_SHARE / entries.max(1) as f64)
         }
         _ => runs / view.runs_max as f64,
     }
@@ -113,13 +123,14 @@ fn put_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> {
     if let ([table], true) = (inputs, is_within_one) {
         return Some(moved(table, level, output));
     }
+    let older = output + usize::from(planted::has(Bug::TombstonesDroppedOverRuns));
     Some(Plan::Merge {
         level,
         above: numbers(inputs),
         output_level: output,
         below: Vec::new(),
         joins: None,
-        drop_tombstones: is_free_of(&view.levels[output..], smallest, largest),
+        drop_tombstones: is_free_of(&view.levels[older..], smallest, largest),
         smallest: smallest.to_vec(),
         largest: largest.to_vec(),
     })
@@ -183,11 +194,11 @@ fn is_met(
     smallest: &[u8],
     largest: &[u8],
 ) -> bool {
-    inputs.iter().any(|table| table.busy)
-        || view
-            .running
-            .iter()
-            .any(|plan| plan.level <= output && level <= plan.output_level && plan.meets(smallest, largest))
+    let meets = |plan: &RunningPlan| {
+        plan.level <= output && level <= plan.output_level && plan.meets(smallest, largest)
+    };
+    let is_busy = inputs.iter().any(|table| table.busy);
+    is_busy || view.running.iter().any(meets)
 }
 
 /// What becomes of a guard's bounds.
@@ -234,7 +245,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(text: &str, expected: Expect) {
-        let view = view(&format!("runs 3 guard 100\n{text}"));
+        let view = view(&format!("runs 3 guard 100\nbase 50\n{text}"));
         let planned = plan(&view).or_else(|| reclaim(&view));
         expected.assert_eq(&planned.map_or("nothing".to_owned(), |plan| plan.to_string()));
     }
@@ -306,6 +317,9 @@ mod tests {
         check("L7: 1[a..c,90] | 2[a..c,10]", expect!["nothing"]);
         check("L7: 1[a..c,100] | 2[a..c,10]", expect!["merge L7: #1 L7: #2 into L7 [a..c], tombstones go"]);
         check("L7: 1[a..c,300] | 2[a..c,400]", expect!["nothing"]);
+        // Half of what is there may be deleted.
+        check("L7: 1[a..c,1]~49 | 2[a..c,99]", expect!["nothing"]);
+        check("L7: 1[a..c,1]~50 | 2[a..c,99]", expect!["merge L7: #1 L7: #2 into L7 [a..c], tombstones go"]);
         check("L7: 1[a..c,400] | 2[a..c,400]", expect!["merge L7: #1 L7: #2 into L7 [a..c], tombstones go"]);
     }
 

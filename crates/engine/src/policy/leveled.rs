@@ -42,10 +42,12 @@ pub(crate) fn level_targets(view: &View) -> Vec<u64> {
     let mut on_faster = on_faster_tiers(view).min(used / 2);
     for level in targets[1..].iter_mut().rev() {
         *level = target;
-        if target <= view.base_bytes {
+        let next = (target / view.ratio).max(std::mem::take(&mut on_faster));
+        // Without others' bytes to drag along, a level of level 0's own size would be one more to be written to.
+        if target <= view.base_bytes || view.runs_max > 1 && next < view.base_bytes {
             break;
         }
-        target = (target / view.ratio).max(view.base_bytes).max(std::mem::take(&mut on_faster));
+        target = next.max(view.base_bytes);
     }
     targets
 }

@@ -28,7 +28,7 @@ const HEAT_BYTES: u64 = 1 << 20;
 pub(crate) struct TableView {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
-    /// What its data may take in another table, where nothing is packed.
+    /// What its data may take in other tables, where nothing is packed.
     pub(crate) unpacked: u64,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
@@ -265,7 +265,7 @@ impl View {
             TableView {
                 number: meta.number,
                 bytes: meta.data_bytes,
-                unpacked: meta.unpacked_bytes(),
+                unpacked: options.tables_bytes_max(meta.unpacked_bytes()),
                 entries: meta.entries,
                 tombstones: meta.tombstones,
                 smallest: meta.smallest.clone(),

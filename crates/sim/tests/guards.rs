@@ -1,0 +1,131 @@
+//! Guards with several runs, by what a user sees of them.
+
+#![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
+
+use cuesta::{Cause, Compression, Db, Durability, LevelStats, Options, Range};
+use cuesta_device::sim::{SimConfig, SimDisk};
+use cuesta_sched::{Rng, Sched};
+use cuesta_sim::{Profile, options_of, world};
+use std::collections::BTreeMap;
+
+const RUNS_MAX: u64 = 4;
+const KEYS: u64 = 3000;
+
+/// Levels of a few tables each, all on one tier.
+fn small(profile: Profile) -> Options {
+    let mut options = options_of(profile, 4, Durability::Os);
+    options.tiers[0].capacity_bytes = 64 << 20;
+    options.tiers[0].compression = Compression::None;
+    (options.table_bytes, options.level_ratio, options.level0_merge) = (16 << 10, 4, 4);
+    (options.runs_max, options.background_threads, options.seed) = (RUNS_MAX as u32, 2, 1);
+    options
+}
+
+fn on_a_disk(test: impl FnOnce(&Sched, &SimDisk)) {
+    let sched = Sched::simulated(7);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    sched.run(|| test(&sched, &disk));
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Puts and a few deletes of random keys.
+fn change(db: &Db, model: &mut Model, rng: &mut Rng, operations: u64, keys: u64) {
+    for operation in 0..operations {
+        let key = key(rng.below(keys));
+        if rng.one_in(8) {
+            db.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            let value = [&operation.to_be_bytes()[..], &[7; 120]].concat();
+            db.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+}
+
+fn check(db: &Db, model: &Model) {
+    let forwards: Model =
+        db.scan(Range::all()).unwrap().map(Result::unwrap).map(|(k, v)| (k, v.to_vec())).collect();
+    assert!(forwards == *model, "{} pairs, {} in the model", forwards.len(), model.len());
+    for i in 0..KEYS {
+        let found = db.get(key(i)).unwrap().map(|value| value.to_vec());
+        assert_eq!(found.as_ref(), model.get(&key(i)), "key {i}");
+    }
+}
+
+/// The levels below the first.
+fn levels(db: &Db) -> Vec<LevelStats> {
+    db.stats().levels.into_iter().skip(1).collect()
+}
+
+#[test]
+fn guards_have_several_runs_and_never_more_than_they_may() {
+    on_a_disk(|sched, disk| {
+        let options = small(Profile::Fragmented);
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let (mut model, mut rng) = (Model::new(), Rng::new(3));
+        let (mut most_runs, mut most_guards) = (0, 0);
+        for _ in 0..40 {
+            change(&db, &mut model, &mut rng, 500, KEYS);
+            let levels = levels(&db);
+            most_runs = most_runs.max(levels.iter().map(|level| level.runs).max().unwrap_or(0));
+            most_guards = most_guards.max(levels.iter().map(|level| level.guards).max().unwrap_or(0));
+        }
+        assert!(most_runs > 2 && most_runs <= RUNS_MAX, "{most_runs} runs");
+        assert!(most_guards > 4, "{most_guards} guards");
+        check(&db, &model);
+        db.close().unwrap();
+        // Bounds and ages come back with the manifest.
+        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        check(&db, &model);
+        change(&db, &mut model, &mut rng, 2000, KEYS);
+        check(&db, &model);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn fewer_bytes_are_rewritten_than_in_leveled() {
+    let rewritten = |profile| {
+        let mut bytes: u64 = 0;
+        on_a_disk(|sched, disk| {
+            let options = Options { level_ratio: 10, runs_max: 10, ..small(profile) };
+            let db = Db::open_in(&options, world(sched, disk)).unwrap();
+            change(&db, &mut Model::new(), &mut Rng::new(3), 120_000, 10 * KEYS);
+            db.wait_for_background().unwrap();
+            let io = db.stats().io;
+            bytes = (0..2).map(|tier| io.get(tier, Cause::Compaction).write_bytes).sum();
+            db.close().unwrap();
+        });
+        bytes
+    };
+    let (fragmented, leveled) = (rewritten(Profile::Fragmented), rewritten(Profile::Leveled));
+    assert!(fragmented * 10 < leveled * 7, "{fragmented} bytes, {leveled} in leveled");
+}
+
+#[test]
+fn guards_join_as_their_data_goes() {
+    on_a_disk(|sched, disk| {
+        let db = Db::open_in(&small(Profile::Fragmented), world(sched, disk)).unwrap();
+        let put = |i: u64, byte: u8| assert!(db.put(key(i), [byte; 200]).is_ok());
+        (0..KEYS).for_each(|i| put(i, 5));
+        db.wait_for_background().unwrap();
+        let guards = |db: &Db| levels(db).last().unwrap().guards;
+        let before = guards(&db);
+        assert!(before >= 4, "{before} guards");
+        // What deletes leave behind is merged as others come, here in a part of the keys that is small.
+        (0..KEYS).for_each(|i| assert!(db.delete(key(i)).is_ok()));
+        (0..20_000).for_each(|i| put(i * 7 % 50, 6));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let after = guards(&db);
+        assert!(after * 2 <= before, "{after} guards of {before}");
+        assert_eq!(db.scan(Range::all()).unwrap().count(), 50);
+        db.close().unwrap();
+    });
+}
