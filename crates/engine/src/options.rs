@@ -354,7 +354,7 @@ impl Options {
         check(!self.has_store() || least <= fast, message)?;
         between("tracked_percent", self.tracked_percent.into(), 1, 100)?;
         between("pinned_percent", self.pinned_percent.unwrap_or(0).into(), 0, 100)?;
-        between("table_bytes", self.table_bytes, 16 << 10, 1 << 32)?;
+        between("table_bytes", self.table_bytes, 32 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;
         between("runs_max", self.runs_max.into(), 2, 64)?;

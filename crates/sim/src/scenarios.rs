@@ -53,6 +53,8 @@ fn small() -> Options {
     if options.profile != Some(Profile::Leveled) {
         // Guards are small; the sorted log has two levels from a mebibyte on.
         options.level_ratio = 2;
+        // Scripts are played once for each operation of theirs.
+        options.table_bytes = 64 << 10;
     }
     options
 }

@@ -49,6 +49,8 @@ struct State {
     /// Of flushes, and of merges.
     refused: [Refused; 2],
     failures: u32,
+    /// What may let a job succeed that has failed: jobs that did something, and requests for room.
+    changes: u64,
     /// A worker has waited its time out, and nobody has since.
     idled: bool,
     /// Nothing was to be planned at this generation of the containers.
@@ -209,6 +211,7 @@ impl Background {
             }
             if !self.reclaim.swap(true, Ordering::Relaxed) {
                 state.idle_at = None;
+                state.changes += 1;
                 self.changed.notify_all();
             }
             let generation = engine.current.load().generation;
@@ -398,6 +401,7 @@ impl Engine {
         let kind = if is_flush { Awaited::Flush } else { Awaited::Merge } as usize;
         let wait = match result {
             Ok(()) => {
+                state.changes += u64::from(!matches!(job, Job::Garbage));
                 // What a relocation, say, has made room for must show itself first.
                 if matches!(
                     job,
@@ -436,7 +440,12 @@ impl Engine {
         self.background.changed.notify_all();
         if wait && !state.stopping {
             let pause = RETRY * (1 << state.refused[kind].times.min(RETRY_DOUBLINGS_MAX));
-            drop(self.background.changed.wait_for(state, pause));
+            let (until, changes) = (self.sched.now() + pause, state.changes);
+            // Not by another job that fails: two would go on waking each other.
+            while !state.stopping && state.changes == changes && self.sched.now() < until {
+                let left = until.saturating_sub(self.sched.now());
+                (state, _) = self.background.changed.wait_for(state, left);
+            }
         }
     }
 
