@@ -317,12 +317,11 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         };
         return planned.or_else(|| sorted_log::reclaim(view));
     }
-    let (merge, reclaim): (fn(&View) -> _, fn(&View) -> _) = match view.runs_max {
-        ..=1 => (leveled::plan, leveled::reclaim),
-        _ => (fragmented::plan, fragmented::reclaim),
+    let merge = || match view.runs_max {
+        ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)),
+        _ => fragmented::plan(view).or_else(|| fragmented::reclaim(view)),
     };
-    let planned = placement::urgent(view).or_else(|| merge(view)).or_else(|| reclaim(view));
-    planned.or_else(|| placement::plan(view))
+    placement::urgent(view).or_else(merge).or_else(|| placement::plan(view))
 }
 
 impl fmt::Display for Plan {
