@@ -4,8 +4,6 @@
 //! constant `false` and nothing of it is left. Built with the feature `planted`, which only the simulation's own
 //! command asks for, one of them at a time can be woken for the whole process.
 
-use crate::profile::Profile;
-
 /// A bug; its name in words is [`Bug::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -144,13 +142,14 @@ impl Bug {
         Self::OlderLayersLeftOut,
     ];
 
-    /// The profile that has its line, or needs it most.
-    pub fn profile(self) -> Profile {
-        match self as u8 {
-            n if n >= Self::AgesByCount as u8 => Profile::Fragmented,
-            n if n >= Self::SlotChecksumOfAnotherPlace as u8 => Profile::PrismDb,
-            _ => Profile::Leveled,
-        }
+    /// Whether its line belongs to the store of objects below the memtable.
+    pub fn is_in_store(self) -> bool {
+        (Self::SlotChecksumOfAnotherPlace as u8..Self::AgesByCount as u8).contains(&(self as u8))
+    }
+
+    /// Whether its line belongs to guards with several runs.
+    pub fn is_in_guards(self) -> bool {
+        self as u8 >= Self::AgesByCount as u8
     }
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

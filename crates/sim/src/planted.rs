@@ -2,6 +2,7 @@
 
 use crate::fixture::set_profile;
 use crate::rows::{self, Effort, Row};
+use cuesta::Profile;
 pub use cuesta::planted::{Bug, wake};
 
 /// How a bug was found.
@@ -33,7 +34,11 @@ const HUNT: [(u8, f64); 11] = [
 /// Runs rows with `bug` awake until one fails, over the stores of the profile that has the bug's line; `None` when none
 /// does.
 pub fn hunt(bug: Bug) -> Option<Caught> {
-    set_profile(bug.profile());
+    set_profile(match bug {
+        bug if bug.is_in_store() => Profile::PrismDb,
+        bug if bug.is_in_guards() => Profile::Fragmented,
+        _ => Profile::Leveled,
+    });
     // What the rows share is made by a healthy store.
     rows::prepare();
     wake(Some(bug));
