@@ -2,7 +2,8 @@
 //!
 //! A job reads bounds before it writes and changes them when it commits. What it found stays true in between: plans keep off
 //! each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed among a plan's own
-//! keys only, or taken away, which no table can cross.
+//! keys only, or taken away, which no table can cross. What becomes of bounds is decided with the root in hand, so that no two edits
+//! take the same one away.
 
 use super::Engine;
 use crate::planted::{self, Bug};

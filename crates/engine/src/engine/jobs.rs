@@ -6,6 +6,7 @@
 use super::Engine;
 use super::admission::{Paced, Work};
 use super::background::RetiredLog;
+use super::commit::Root;
 use super::iterate::{RunCursor, Source};
 use super::store::Demotion;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
@@ -105,7 +106,7 @@ struct MergeJob {
     /// Runs, newest first.
     above: Vec<Vec<Arc<TableHandle>>>,
     output: usize,
-    /// Of a run of the output level, in key order.
+    /// Disjoint tables of the output level, in key order.
     below: Vec<Arc<TableHandle>>,
     /// The age of the run that the outputs join.
     joins: Option<u64>,
@@ -209,24 +210,22 @@ impl Engine {
                 .cloned()
                 .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
         };
-        let edit = match plan {
+        match plan {
             Plan::Move { table, to, .. } => {
-                let mut edit = Edit { removed: vec![*table], ..Edit::default() };
-                self.add_tables(&mut edit, &[find(*table)?.meta.clone()], *to, None);
-                edit
+                let meta = find(*table)?.meta.clone();
+                drop(current);
+                self.move_table(meta, *to)
             }
             Plan::Demote { tables, level, drop_tombstones, from, to, pinning } => {
                 drop(current);
                 let (level, bottom) = (*level, *drop_tombstones);
-                return self.demote(&Demotion { tables, level, bottom, from, to, pinning });
+                self.demote(&Demotion { tables, level, bottom, from, to, pinning })
             }
             Plan::Release { pinning, bytes } => {
                 drop(current);
-                return self.release(pinning, *bytes);
+                self.release(pinning, *bytes)
             }
-            Plan::Relocate { table, level, to, .. } => {
-                return self.relocate(find(*table)?.as_ref(), *level, *to);
-            }
+            Plan::Relocate { table, level, to, .. } => self.relocate(find(*table)?.as_ref(), *level, *to),
             Plan::Merge { level, above, output_level, below, joins, drop_tombstones, smallest, largest } => {
                 let chosen = |run: &Run| -> Vec<Arc<TableHandle>> {
                     run.tables.iter().filter(|table| above.contains(&table.meta.number)).cloned().collect()
@@ -243,10 +242,19 @@ impl Engine {
                     largest: largest.clone(),
                 };
                 drop(current);
-                return self.merge(job);
+                self.merge(job)
             }
-        };
-        self.commit_tables(Edit { counters: Some(self.encode_counters()), ..edit }, |_| {})?;
+        }
+    }
+
+    /// Puts a table into another level as it is.
+    fn move_table(&self, meta: TableMeta, to: usize) -> Result<()> {
+        let counters = Some(self.encode_counters());
+        let mut edit = Edit { removed: vec![meta.number], counters, ..Edit::default() };
+        // Nobody else changes guards from here on.
+        let mut root = self.root.take();
+        self.add_tables(&mut edit, &[meta], to, None);
+        self.commit_tables_as(&mut root, edit, |_| {})?;
         self.operations.merged();
         Ok(())
     }
@@ -330,11 +338,13 @@ impl Engine {
         let removed: Vec<u64> =
             below.iter().chain(done.iter().flatten()).map(|table| table.meta.number).collect();
         let mut edit = Edit { removed, counters: Some(self.encode_counters()), ..Edit::default() };
+        // Nobody else changes guards from here on.
+        let mut root = self.root.take();
         self.add_tables(&mut edit, &metas, job.output, job.joins);
         if is_last {
             self.change_guards(&mut edit, job.level, job.output, (&job.smallest, &job.largest));
         }
-        self.commit_tables(edit, |_| {})
+        self.commit_tables_as(&mut root, edit, |_| {})
     }
 
     /// Puts a table's data on another tier.
@@ -503,13 +513,23 @@ impl Engine {
 
     /// Commits tables that were made; if the edit is refused they are discarded.
     pub(super) fn commit_tables(&self, edit: Edit, change: impl FnOnce(&mut super::Current)) -> Result<()> {
+        self.commit_tables_as(&mut self.root.take(), edit, change)
+    }
+
+    /// As [`Engine::commit_tables`], with the root in hand.
+    fn commit_tables_as(
+        &self,
+        root: &mut Root,
+        edit: Edit,
+        change: impl FnOnce(&mut super::Current),
+    ) -> Result<()> {
         let made: Vec<TableMeta> = edit
             .added
             .iter()
             .filter(|added| !edit.removed.contains(&added.meta.number))
             .map(|added| added.meta.clone())
             .collect();
-        let committed = self.commit(edit, change);
+        let committed = self.commit_as(root, edit, change);
         if committed.as_ref().is_err_and(is_refusal) {
             for meta in made {
                 for (tier, file, bytes) in meta.parts() {

@@ -13,7 +13,8 @@
 //! goes, are leveled compaction's ([`leveled`]).
 //!
 //! **Little room.** Runs go down from the oldest on, and so may some of them alone, or a table of the oldest; where a guard has one
-//! run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the next-oldest run, or a table of that, may be merged into the oldest alone, in steps of a table.
+//! run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the next-oldest run, or a
+//! table of that, may be merged into the oldest alone, in steps of a table.
 //!
 //! **Guards** should have `guard_bytes` in one run, so that what goes down makes about a table in each guard below. They
 //! are cut ([`change`]) when nothing is left that a cut could go through: when they have gone down or are one run; where they
