@@ -16,7 +16,7 @@ fn small(profile: Profile) -> Options {
     let mut options = options_of(profile, 4, Durability::Os);
     options.tiers[0].capacity_bytes = 64 << 20;
     options.tiers[0].compression = Compression::None;
-    (options.table_bytes, options.level_ratio, options.level0_merge) = (32 << 10, 4, 4);
+    (options.table_bytes, options.level_ratio, options.level0_merge) = (32 << 10, 2, 4);
     (options.runs_max, options.background_threads, options.seed) = (RUNS_MAX as u32, 2, 1);
     options
 }
