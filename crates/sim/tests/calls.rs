@@ -71,6 +71,27 @@ fn a_put_is_at_most_one_write_call() {
     });
 }
 
+#[test]
+fn who_has_waited_for_the_background_finds_nothing_under_way() {
+    for seed in 0..30 {
+        let sched = Sched::simulated(seed);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        sched.run(|| {
+            // One worker: nobody else may still be removing what its last job took in.
+            let options = Options { background_threads: 1, ..small() };
+            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            for i in 0..3000u64 {
+                db.put((i * 7919 % 1000).to_be_bytes(), [1; 300]).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            let on_disk =
+                (0..2).flat_map(|tier| disk.files(tier)).filter(|file| file.name.starts_with("data-"));
+            let named = db.stats().levels.iter().map(|level| level.tables).sum::<u64>();
+            assert_eq!(on_disk.count() as u64, named, "seed {seed}");
+        });
+    }
+}
+
 /// Several overlapping runs, none of which is merged, and nothing in the cache.
 fn overlapping_runs(runs: u64) -> (Options, SimDisk) {
     let mut options = Options { level0_merge: 100, level0_slow: 200, level0_stop: 300, ..small() };

@@ -184,7 +184,7 @@ impl Db {
         self.engine.wait_for_flush()
     }
 
-    /// Waits until no flush and no merge is due.
+    /// Waits until no flush and no merge is due or under way.
     pub fn wait_for_background(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.wait_for_background()

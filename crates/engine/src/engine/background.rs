@@ -81,6 +81,11 @@ impl State {
         self.running.retain(|running| *running != ended);
     }
 
+    /// Whether a flush or a plan is being carried out.
+    fn is_at_work(&self) -> bool {
+        self.flushing || !self.running.is_empty()
+    }
+
     /// Why jobs of these kinds are put off, while they are.
     fn refused(&self, awaited: &[Awaited]) -> Option<&Error> {
         awaited.iter().find_map(|kind| self.refused[*kind as usize].why.as_ref())
@@ -183,9 +188,18 @@ impl Background {
         awaited: &[Awaited],
         mut condition: impl FnMut() -> bool,
     ) -> Result<()> {
+        self.wait_while_state(engine, awaited, |_| condition())
+    }
+
+    fn wait_while_state(
+        &self,
+        engine: &Engine,
+        awaited: &[Awaited],
+        mut condition: impl FnMut(&State) -> bool,
+    ) -> Result<()> {
         let began = engine.sched.now();
         let mut state = self.state.lock();
-        while condition() {
+        while condition(&state) {
             engine.check_writable()?;
             if let Some(error) = state.refused(awaited) {
                 return Err(error.clone());
@@ -215,7 +229,7 @@ impl Background {
                 self.changed.notify_all();
             }
             let generation = engine.current.load().generation;
-            let nothing_runs = state.running.is_empty() && !state.flushing && !engine.tables.has_garbage();
+            let nothing_runs = !state.is_at_work() && !engine.tables.has_garbage();
             if nothing_runs && state.idle_at == Some(generation) {
                 return Err(engine.full(bytes));
             }
@@ -271,9 +285,12 @@ impl Engine {
 
     /// Waits until no memtable waits for its flush and no merge is due.
     pub(crate) fn wait_for_background(&self) -> Result<()> {
-        self.background.wait_while(self, &[Awaited::Flush, Awaited::Merge], || {
+        self.background.wait_while_state(self, &[Awaited::Flush, Awaited::Merge], |state| {
             let generation = self.current.load().generation;
-            !self.current.load().sealed.is_empty() || !self.background_is_idle_at(generation)
+            // What a job took in is closed and removed only after its edit.
+            state.is_at_work()
+                || !self.current.load().sealed.is_empty()
+                || !self.background_is_idle_at(generation)
         })
     }
 
