@@ -16,6 +16,7 @@ mod pages;
 pub mod sim;
 mod ticket;
 mod transfers;
+mod view;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use bytes::{ByteBuf, PAGES_FROM};
@@ -23,6 +24,7 @@ pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
 pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing};
 pub use ticket::{Pending, Ticket};
+pub use view::View;
 
 use std::fmt::Debug;
 use std::io;

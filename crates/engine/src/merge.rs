@@ -55,6 +55,18 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
+    /// As [`Cursor::finish`], for one who knows where the sources go: `seat` moves each, given what `places` has for it.
+    pub(crate) fn finish_with<P>(
+        &mut self,
+        forward: bool,
+        places: impl Iterator<Item = P>,
+        mut seat: impl FnMut(&mut C, P) -> Result<()>,
+    ) -> Result<()> {
+        self.sources.iter_mut().zip(places).try_for_each(|(source, place)| seat(source, place))?;
+        self.rebuild(if forward { Direction::Forward } else { Direction::Backward });
+        Ok(())
+    }
+
     fn rebuild(&mut self, direction: Direction) {
         self.direction = direction;
         self.heap.clear();

@@ -1,6 +1,7 @@
 //! What a table says of itself: tag-length-value fields in the meta part (`docs/format/table.md`).
 
 use super::compression::Compression;
+use super::floor::Shape;
 use crate::format::coding::{put_bytes, put_field, put_varint};
 use crate::format::{Decode, Malformed, Reader};
 use crate::key::{Entry, KeyspaceId, Kind, Seq};
@@ -32,6 +33,8 @@ pub(crate) struct Properties {
     pub(crate) compression: Compression,
     /// In order of ids.
     pub(crate) keyspaces: Vec<KeyspaceCount>,
+    /// What a floor says of itself; `None` for a table of blocks.
+    pub(crate) floor: Option<Shape>,
     /// Length of the meta part's file: known once it is written, so not stored in it.
     pub(crate) meta_file_bytes: u64,
 }
@@ -43,6 +46,7 @@ mod field {
     pub(super) const DATA: u64 = 4;
     pub(super) const KEYSPACES: u64 = 5;
     pub(super) const SHAPE: u64 = 6;
+    pub(super) const FLOOR: u64 = 7;
 }
 
 impl Properties {
@@ -97,6 +101,9 @@ impl Properties {
             put_varint(body, u64::from(self.filter_bits_per_key));
             body.push(self.compression as u8);
         });
+        if let Some(shape) = &self.floor {
+            put(field::FLOOR, &|body| shape.encode(body));
+        }
         out
     }
 
@@ -138,6 +145,7 @@ impl Properties {
                 self.filter_bits_per_key = body.varint_u32()?;
                 self.compression = Compression::from_stored(body.u8()?)?;
             }
+            field::FLOOR => self.floor = Some(Shape::decode(&mut body)?),
             _ => return Ok(false),
         }
         body.finish()?;

@@ -121,7 +121,7 @@ fn check_len(part: &Checked<'_>) -> Result<()> {
 
 /// What the entries themselves say.
 #[derive(Default)]
-struct Story {
+pub(super) struct Story {
     counted: Properties,
     last: Option<(Vec<u8>, Trailer)>,
 }
@@ -131,15 +131,7 @@ impl Story {
         let mut cursor = BlockCursor::new(block)?;
         cursor.first()?;
         while let Some(entry) = cursor.entry() {
-            let here = (entry.key, entry.trailer);
-            if self
-                .last
-                .as_ref()
-                .is_some_and(|(key, trailer)| compare((key, *trailer), here) != Ordering::Less)
-            {
-                return Err(Malformed(format!("{entry:?} is out of order")));
-            }
-            if compare(here, bound) == Ordering::Greater {
+            if compare((entry.key, entry.trailer), bound) == Ordering::Greater {
                 return Err(Malformed(format!("{entry:?} is past its block's bound")));
             }
             if let Some(filter) = filter
@@ -147,17 +139,28 @@ impl Story {
             {
                 return Err(Malformed(format!("the filter denies {}", entry.key.escape_ascii())));
             }
-            self.counted.count(entry);
-            let (key, trailer) = self.last.get_or_insert((Vec::new(), Trailer::LAST));
-            key.clear();
-            key.extend_from_slice(entry.key);
-            *trailer = entry.trailer;
+            self.entry(entry)?;
             cursor.next()?;
         }
         Ok(())
     }
 
-    fn check_properties(mut self, properties: &Properties) -> Decode<()> {
+    /// Takes in the next entry, which must lie behind the last.
+    pub(super) fn entry(&mut self, entry: Entry<'_>) -> Decode<()> {
+        let here = (entry.key, entry.trailer);
+        if self.last.as_ref().is_some_and(|(key, trailer)| compare((key, *trailer), here) != Ordering::Less) {
+            return Err(Malformed(format!("{entry:?} is out of order")));
+        }
+        self.counted.count(entry);
+        let (key, trailer) = self.last.get_or_insert((Vec::new(), Trailer::LAST));
+        key.clear();
+        key.extend_from_slice(entry.key);
+        *trailer = entry.trailer;
+        Ok(())
+    }
+
+    /// Whether the properties say of the entries what these do.
+    pub(super) fn check_properties(mut self, properties: &Properties) -> Decode<()> {
         self.counted.largest_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
         let told = Properties {
             data_end: 0,
@@ -165,6 +168,7 @@ impl Story {
             meta_file_bytes: 0,
             filter_bits_per_key: 0,
             compression: super::Compression::None,
+            floor: None,
             ..properties.clone()
         };
         match told == self.counted {

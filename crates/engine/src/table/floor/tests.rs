@@ -1,0 +1,437 @@
+use super::cursor::TreeCursor;
+use super::entry::Pointer;
+use super::tree::Hit;
+use super::verify::verify;
+use super::writer::{FloorOptions, FloorWriter};
+use super::*;
+use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, compare};
+use cuesta_device::{Device, Geometry};
+use cuesta_sched::Rng;
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+const STORE: StoreId = StoreId(77);
+
+/// A file in memory.
+#[derive(Debug, Default)]
+struct Heap(Mutex<Vec<u8>>);
+
+impl Device for Heap {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut file = self.0.lock().unwrap();
+        let end = offset as usize + bytes.len();
+        if file.len() < end {
+            file.resize(end, 0);
+        }
+        file[offset as usize..end].copy_from_slice(bytes);
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().len() as u64)
+    }
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { direct: false, atomic_write_bytes: 1 }
+    }
+}
+
+type Version = (Vec<u8>, Trailer, Vec<u8>);
+
+/// What two files hold.
+#[derive(Clone)]
+struct Files {
+    data: Vec<u8>,
+    meta: Vec<u8>,
+}
+
+impl Files {
+    fn open(&self, number: u64) -> Result<Arc<Floor>> {
+        Floor::open(STORE, number, View::from(self.data.clone()), View::from(self.meta.clone())).map(Arc::new)
+    }
+}
+
+fn write(number: u64, versions: &[Version], options: FloorOptions, below: &Tree) -> Result<Files> {
+    let [data, meta] = [Arc::new(Heap::default()), Arc::new(Heap::default())];
+    let mut writer = FloorWriter::new(STORE, number, data.clone(), meta.clone(), options, below.clone())?;
+    for (key, trailer, value) in versions {
+        writer.add(Entry { key, trailer: *trailer, value })?;
+    }
+    writer.finish()?;
+    let [data, meta] = [data, meta].map(|file| file.0.lock().unwrap().clone());
+    Ok(Files { data, meta })
+}
+
+fn add(tree: &Tree, versions: &[Version], options: FloorOptions) -> Tree {
+    let number = tree.floors().len() as u64 + 1;
+    let floor = write(number, versions, options, tree).unwrap().open(number).unwrap();
+    Tree::new(tree.floors().iter().cloned().chain([floor]).collect()).unwrap()
+}
+
+fn sorted(mut versions: Vec<Version>) -> Vec<Version> {
+    versions.sort_by(|a, b| compare((&a.0, a.1), (&b.0, b.1)));
+    versions
+}
+
+/// Trees of a few keys, so that floors meet, and what is in them.
+struct Generated {
+    tree: Tree,
+    /// Floor by floor, the bottom first.
+    floors: Vec<Vec<Version>>,
+    all: Vec<Version>,
+    keys: Vec<Vec<u8>>,
+}
+
+/// How a new floor lies to the old top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Condition {
+    Overlapped,
+    Partly,
+    Behind,
+    Before,
+}
+
+/// Some keys in order: short ones with zeros, ones that fit an entry, ones that differ only behind it.
+fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let n = 4 + rng.below(60);
+    let style = rng.below(3);
+    let mut keys = BTreeSet::new();
+    for i in 0..n {
+        let user = match style {
+            0 => (0..rng.below(4)).map(|_| [0, 0, 1, 0xff][rng.below(4) as usize]).collect(),
+            1 => format!("user{:012}", i * 7919 % 1000).into_bytes(),
+            _ => {
+                let mut key = b"the same for all but".to_vec();
+                key.truncate(14 + rng.below(7) as usize);
+                key.extend((0..rng.below(5)).map(|_| [0, b'a'][rng.below(2) as usize]));
+                key
+            }
+        };
+        keys.insert(KeyspaceId(3).key(&user));
+    }
+    keys.into_iter().collect()
+}
+
+fn shared_by(keys: &[Vec<u8>]) -> Vec<u8> {
+    let (first, last) = (&keys[0], &keys[keys.len() - 1]);
+    first.iter().zip(last).take_while(|(a, b)| a == b).map(|(byte, _)| *byte).collect()
+}
+
+fn generate(seed: u64, conditions: &mut BTreeSet<Condition>) -> Generated {
+    let mut rng = Rng::new(seed);
+    let keys = keys(&mut rng);
+    let n = keys.len() as u64;
+    let options = FloorOptions {
+        shared: if rng.one_in(2) { shared_by(&keys) } else { keys[0][..KEYSPACE].to_vec() },
+        filter_bits_per_key: if rng.one_in(2) { 10 } else { 0 },
+    };
+    let (mut tree, mut floors) = (Tree::default(), Vec::<Vec<Version>>::new());
+    let mut seq = 1;
+    for _ in 0..1 + rng.below(9) {
+        let from = rng.below(n);
+        let until = if rng.one_in(5) { from + 1 } else { from + 1 + rng.below(n - from) };
+        let one_in = 1 + rng.below(4);
+        let mut chosen: Vec<u64> = (from..until).filter(|_| rng.one_in(one_in)).collect();
+        if chosen.is_empty() {
+            chosen.push(from);
+        }
+        let mut versions = Vec::new();
+        for i in chosen {
+            for _ in 0..if rng.one_in(4) { 3 } else { 1 } {
+                let kind = if rng.one_in(5) { Kind::Delete } else { Kind::Put };
+                let bytes = if kind == Kind::Delete { 0 } else { rng.below(40) as usize };
+                versions.push((
+                    keys[i as usize].clone(),
+                    Trailer::new(Seq(seq), kind),
+                    vec![seq as u8; bytes],
+                ));
+                seq += 1;
+            }
+        }
+        let versions = sorted(versions);
+        if let Some(top) = floors.last() {
+            let ((first, ..), (last, ..)) = (&versions[0], &versions[versions.len() - 1]);
+            let ((top_first, ..), (top_last, ..)) = (&top[0], &top[top.len() - 1]);
+            conditions.insert(if first > top_last {
+                Condition::Behind
+            } else if last < top_first {
+                Condition::Before
+            } else if last > top_last {
+                Condition::Partly
+            } else {
+                Condition::Overlapped
+            });
+        }
+        tree = add(&tree, &versions, options.clone());
+        floors.push(versions);
+    }
+    let all = sorted(floors.concat());
+    Generated { tree, floors, all, keys }
+}
+
+const KEYSPACE: usize = crate::key::KEYSPACE_BYTES;
+const TREES: u64 = 3000;
+
+/// Each tree that is tried, with a generator of its own.
+fn for_each_tree(mut test: impl FnMut(&Generated, &mut Rng)) {
+    let mut conditions = BTreeSet::new();
+    for seed in 0..TREES {
+        test(&generate(seed, &mut conditions), &mut Rng::new(!seed));
+    }
+    assert_eq!(conditions.len(), 4, "{conditions:?}");
+}
+
+/// A place: of a version, of a key that may be there or not, before or behind all.
+fn some_place(made: &Generated, rng: &mut Rng) -> (Vec<u8>, Trailer) {
+    if rng.one_in(4) {
+        let (key, trailer, _) = &made.all[rng.below(made.all.len() as u64) as usize];
+        return (key.clone(), *trailer);
+    }
+    let mut key = made.keys[rng.below(made.keys.len() as u64) as usize].clone();
+    match rng.below(8) {
+        0 => key.push(rng.below(2) as u8),
+        1 if key.len() > KEYSPACE => drop(key.pop()),
+        2 => key = KeyspaceId(2 + rng.below(3) as u32).key(b""),
+        _ => {}
+    }
+    let bound = match rng.below(4) {
+        0 => Trailer::FIRST,
+        1 => Trailer::LAST,
+        _ => Trailer::read_at(Seq(rng.below(made.all.len() as u64 + 2))),
+    };
+    (key, bound)
+}
+
+#[test]
+fn a_lookup_finds_what_a_scan_of_all_floors_finds() {
+    for_each_tree(|made, rng| {
+        for _ in 0..60 {
+            let (key, bound) = some_place(made, rng);
+            let expected = made
+                .all
+                .iter()
+                .find(|(k, trailer, _)| compare((k, *trailer), (&key, bound)) != Ordering::Less)
+                .filter(|(k, ..)| *k == key)
+                .map(|(_, trailer, value)| Hit { trailer: *trailer, value });
+            assert_eq!(made.tree.get(&key, bound).unwrap(), expected, "{}", key.escape_ascii());
+        }
+    });
+}
+
+#[test]
+fn one_search_finds_the_place_of_a_key_in_every_floor() {
+    for_each_tree(|made, rng| {
+        let mut seats = Vec::new();
+        for _ in 0..40 {
+            let (key, bound) = some_place(made, rng);
+            made.tree.seats(&key, bound, &mut seats).unwrap();
+            let before =
+                |version: &Version| compare((&version.0, version.1), (&key, bound)) == Ordering::Less;
+            let expected: Vec<u32> =
+                made.floors.iter().map(|floor| floor.partition_point(before) as u32).collect();
+            assert_eq!(seats, expected, "{}", key.escape_ascii());
+        }
+    });
+}
+
+#[test]
+fn any_walk_is_a_walk_over_the_sorted_union_of_the_floors() {
+    for_each_tree(|made, rng| {
+        let mut cursor = TreeCursor::new(made.tree.clone());
+        let mut at: Option<usize> = None;
+        for _ in 0..80 {
+            let (key, bound) = some_place(made, rng);
+            let split = made.all.partition_point(|v| compare((&v.0, v.1), (&key, bound)) == Ordering::Less);
+            match rng.below(12) {
+                0 => {
+                    cursor.go(Target::AtOrAfter(&key, bound)).unwrap();
+                    at = Some(split);
+                }
+                1 => {
+                    cursor.go(Target::Before(&key, bound)).unwrap();
+                    at = split.checked_sub(1);
+                }
+                2 => {
+                    cursor.go(Target::First).unwrap();
+                    at = Some(0);
+                }
+                3 => {
+                    cursor.go(Target::Last).unwrap();
+                    at = made.all.len().checked_sub(1);
+                }
+                4..8 if cursor.entry().is_some() => {
+                    cursor.next().unwrap();
+                    at = at.map(|at| at + 1);
+                }
+                8.. if cursor.entry().is_some() => {
+                    cursor.prev().unwrap();
+                    at = at.and_then(|at| at.checked_sub(1));
+                }
+                _ => {}
+            }
+            at = at.filter(|at| *at < made.all.len());
+            let expected = at.map(|at| &made.all[at]).map(|(key, trailer, value)| Entry {
+                key,
+                trailer: *trailer,
+                value,
+            });
+            assert_eq!(cursor.entry(), expected);
+        }
+    });
+}
+
+#[test]
+fn every_pointer_leads_where_the_floors_below_say() {
+    for_each_tree(|made, _| {
+        for n in 1..=made.floors.len() {
+            let lower = Tree::new(made.tree.floors()[..n].to_vec()).unwrap();
+            verify(&lower, &mut |_| {}).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_tree_without_floors_has_nothing_and_a_floor_has_something() {
+    let tree = Tree::default();
+    assert_eq!(tree.get(b"key", Trailer::FIRST).unwrap(), None);
+    let mut cursor = TreeCursor::new(tree.clone());
+    for target in [Target::First, Target::Last, Target::Before(b"key", Trailer::LAST)] {
+        cursor.go(target).unwrap();
+        assert_eq!(cursor.entry(), None);
+    }
+    verify(&tree, &mut |_| {}).unwrap();
+    let refused = write(1, &[], FloorOptions::default(), &tree).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("no entries"), "{refused}");
+}
+
+fn put(key: &str, seq: u64, value: usize) -> Version {
+    (KeyspaceId(3).key(key.as_bytes()), Trailer::new(Seq(seq), Kind::Put), vec![seq as u8; value])
+}
+
+/// Four floors that overlap, with values of many pages.
+fn four_floors() -> (Vec<Files>, Vec<Version>) {
+    let (mut tree, mut files, mut all) = (Tree::default(), Vec::new(), Vec::new());
+    for floor in 0..4 {
+        let key = |i: u64| format!("a key that is longer than an entry {:04}", i * 4 + floor);
+        let versions: Vec<_> = (0..150).map(|i| put(&key(i), floor * 150 + i + 1, 100)).collect();
+        let options = FloorOptions { shared: KeyspaceId(3).key(b"a key"), filter_bits_per_key: 10 };
+        let made = write(floor + 1, &versions, options, &tree).unwrap();
+        tree = Tree::new(tree.floors().iter().cloned().chain([made.open(floor + 1).unwrap()]).collect())
+            .unwrap();
+        files.push(made);
+        all.extend(versions);
+    }
+    (files, all)
+}
+
+fn open_all(files: &[Files]) -> Result<Tree> {
+    Tree::new(files.iter().zip(1..).map(|(files, number)| files.open(number)).collect::<Result<_>>()?)
+}
+
+#[test]
+fn damage_is_found_when_it_is_first_touched_and_never_believed() {
+    let (files, all) = four_floors();
+    let mut rng = Rng::new(5);
+    let (mut at_open, mut later) = (0, 0);
+    for round in 0..1500 {
+        let mut damaged = files.clone();
+        let floor = rng.below(4) as usize;
+        let file = if rng.one_in(2) { &mut damaged[floor].data } else { &mut damaged[floor].meta };
+        let at = rng.below(file.len() as u64) as usize;
+        if rng.one_in(10) {
+            file.truncate(at);
+        } else {
+            file[at] ^= 1 << rng.below(8);
+        }
+        let tree = match open_all(&damaged) {
+            Ok(tree) => tree,
+            Err(error) => {
+                at_open += 1;
+                assert!(error.is_corrupt(), "round {round}: {error}");
+                continue;
+            }
+        };
+        let top = Tree::new(tree.floors()[..=floor].to_vec()).unwrap();
+        let found = verify(&top, &mut |_| {}).unwrap_err();
+        assert!(found.is_corrupt(), "round {round}: {found}");
+        // As it is found by readers, without what the verification has looked at.
+        let tree = open_all(&damaged).unwrap();
+        for (key, trailer, value) in &all {
+            match tree.get(key, Trailer::FIRST) {
+                Ok(hit) => assert_eq!(hit, Some(Hit { trailer: *trailer, value })),
+                Err(error) => {
+                    later += 1;
+                    assert!(error.is_corrupt(), "round {round}: {error}");
+                }
+            }
+        }
+    }
+    assert!(at_open > 50 && later > 1000, "{at_open} at open, {later} later");
+}
+
+#[test]
+fn a_floor_fits_only_what_it_was_made_for() {
+    let (files, _) = four_floors();
+    let corrupt = |opened: Result<Tree>, why: &str| {
+        let error = opened.map(drop).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains(why), "{error}");
+    };
+    // One left out, two exchanged, a file under another name, one that belongs to another store.
+    let floor = |i: usize| files[i].open(i as u64 + 1).unwrap();
+    corrupt(Tree::new(vec![floor(0), floor(2)]), "was made to lie on 2 others");
+    corrupt(Tree::new(vec![floor(1), floor(0)]), "was made to lie on 1 others");
+    corrupt(files[0].open(2).map(|_| Tree::default()), "is a copy of meta-00000001");
+    let [data, meta] = [&files[0].data, &files[0].meta].map(|bytes| View::from(bytes.clone()));
+    corrupt(Floor::open(StoreId(1), 1, data, meta).map(|_| Tree::default()), "belongs to store");
+}
+
+#[test]
+fn a_pointer_to_what_is_not_there_is_an_error() {
+    let many: Vec<_> = (0..50).map(|i| put(&format!("key{i:03}"), i + 1, 10)).collect();
+    let few = [put("key100", 1, 10)];
+    let lower = add(&Tree::default(), &many, FloorOptions::default());
+    let upper = [put("key040", 100, 10)];
+    let upper = write(2, &upper, FloorOptions::default(), &lower).unwrap().open(2).unwrap();
+    // It has the right number, and is another.
+    let other = write(1, &few, FloorOptions::default(), &Tree::default()).unwrap().open(1).unwrap();
+    let tree = Tree::new(vec![other, upper]).unwrap();
+    let error = tree.get(&few[0].0, Trailer::FIRST).map(drop).unwrap_err();
+    assert!(error.is_corrupt() && error.to_string().contains("entry 40 of floor 0"), "{error}");
+    let error = verify(&tree, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("instead of"), "{error}");
+    let next = write(3, &few, FloorOptions::default(), &tree).map(drop).unwrap_err();
+    assert!(next.is_corrupt(), "{next}");
+}
+
+#[test]
+fn what_cannot_be_in_a_floor_is_refused() {
+    let refused = |versions: &[Version], shared: &[u8]| {
+        let options = FloorOptions { shared: shared.to_vec(), filter_bits_per_key: 0 };
+        write(1, versions, options, &Tree::default()).map(drop).unwrap_err().to_string()
+    };
+    let (a, b) = (put("a", 1, 1), put("b", 2, 1));
+    assert!(refused(&[b.clone(), a.clone()], b"").contains("out of order"));
+    assert!(refused(&[a.clone(), a.clone()], b"").contains("out of order"));
+    assert!(refused(&[a, b], &KeyspaceId(3).key(b"a")).contains("cannot be in it"));
+    let mut tree = Tree::default();
+    while !tree.is_full() {
+        let seq = tree.floors().len() as u64 + 1;
+        tree = add(&tree, &[put("key", seq, 1)], FloorOptions::default());
+    }
+    assert_eq!(tree.floors().len(), FLOORS_MAX);
+    let error = write(999, &[put("key", 999, 1)], FloorOptions::default(), &tree).map(drop).unwrap_err();
+    assert!(error.to_string().contains("one more than a tree can have"), "{error}");
+    let newest = tree.get(&KeyspaceId(3).key(b"key"), Trailer::FIRST).unwrap().unwrap();
+    assert_eq!(newest.trailer.seq(), Seq(FLOORS_MAX as u64));
+    let oldest = tree.get(&KeyspaceId(3).key(b"key"), Trailer::read_at(Seq(1))).unwrap().unwrap();
+    assert_eq!(oldest.trailer.seq(), Seq(1));
+    assert_eq!(tree.floors()[254].pointer(0).unwrap(), Some(Pointer { slot: 253, at: 0 }));
+}
