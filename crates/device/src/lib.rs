@@ -9,6 +9,7 @@
 mod buffer;
 mod bytes;
 mod file;
+pub mod mapped;
 mod meter;
 mod name;
 mod paced;
@@ -24,7 +25,7 @@ pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
 pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing};
 pub use ticket::{Pending, Ticket};
-pub use view::View;
+pub use view::{Holder, View};
 
 use std::fmt::Debug;
 use std::io;
@@ -100,6 +101,29 @@ pub trait Device: Send + Sync + Debug {
 
     /// What the medium asks for.
     fn geometry(&self) -> Geometry;
+
+    /// About so many bytes will be written. A device that needs them in one piece looks for a place; the default does nothing.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no such place.
+    fn reserve(&self, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The bytes of the file where they lie, for a device of persistent memory; `None` for any other. From then on the file is
+    /// not written any more.
+    ///
+    /// # Errors
+    /// What the medium says.
+    fn view(&self) -> io::Result<Option<View>> {
+        Ok(None)
+    }
+
+    /// Where the file begins in persistent memory, once it is viewed; who names the file has to remember it
+    /// ([`mapped::MappedDirectory::claim`]).
+    fn extent(&self) -> Option<u64> {
+        None
+    }
 
     /// Begins a read and returns before it is done, where the device can have several under way; the default does it
     /// at once. A reader that needs many places begins all of its reads, then waits for each.

@@ -2,7 +2,7 @@
 //!
 //! A metered device adds two relaxed atomic additions to each call and nothing to a byte.
 
-use crate::{Device, Geometry, ReadRequest, Ticket, WriteRequest};
+use crate::{Device, Geometry, ReadRequest, Ticket, View, WriteRequest};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -214,6 +214,18 @@ impl Device for Metered {
 
     fn geometry(&self) -> Geometry {
         self.device.geometry()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.device.reserve(bytes)
+    }
+
+    fn view(&self) -> io::Result<Option<View>> {
+        self.device.view()
+    }
+
+    fn extent(&self) -> Option<u64> {
+        self.device.extent()
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {

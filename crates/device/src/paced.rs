@@ -8,7 +8,8 @@
 //! that does not. Submitted reads are under way together as far as both the device and the medium have them so.
 
 use crate::{
-    Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket, WriteRequest,
+    Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket, View,
+    WriteRequest,
 };
 use cuesta_sched::{Mutex, Sched};
 use std::fmt::Debug;
@@ -226,6 +227,18 @@ impl Device for Paced {
 
     fn geometry(&self) -> Geometry {
         self.device.geometry()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.device.reserve(bytes)
+    }
+
+    fn view(&self) -> io::Result<Option<View>> {
+        self.device.view()
+    }
+
+    fn extent(&self) -> Option<u64> {
+        self.device.extent()
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {

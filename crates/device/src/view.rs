@@ -1,26 +1,73 @@
 //! Bytes that lie in memory and are read where they lie.
 
-use std::fmt;
+#![expect(unsafe_code, reason = "bytes that are not the heap's are reached by pointers")]
+
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::{fmt, io};
+
+/// Keeps the bytes of a [`View`] where they are.
+pub trait Holder: Send + Sync {
+    /// Whether what was read so far was there: a mapped file can lose bytes, which then read as zeros.
+    ///
+    /// # Errors
+    /// What became of the mapping.
+    fn check(&self) -> io::Result<()>;
+}
 
 /// Bytes that do not change and stay where they are as long as anyone holds a view of them. A clone is another holder, not
 /// a copy.
 #[derive(Clone)]
 pub struct View {
-    bytes: Arc<[u8]>,
+    bytes: NonNull<[u8]>,
+    holder: Arc<dyn Holder>,
+}
+
+// SAFETY: the bytes are not written as long as the holder lives (`View::new`), and the holder may be shared and sent.
+unsafe impl Send for View {}
+// SAFETY: as above; a view gives out shared references only.
+unsafe impl Sync for View {}
+
+impl View {
+    /// A view of `bytes`, which `holder` keeps.
+    ///
+    /// # Safety
+    /// As long as `holder` lives, the bytes can be read and nobody writes them.
+    pub(crate) unsafe fn new(bytes: NonNull<[u8]>, holder: Arc<dyn Holder>) -> Self {
+        Self { bytes, holder }
+    }
+
+    /// Whether all that was read of it so far was there. To be asked after reading: a mapped file that is cut short by
+    /// somebody else, or whose medium fails, reads as zeros from then on.
+    ///
+    /// # Errors
+    /// What became of the mapping.
+    pub fn check(&self) -> io::Result<()> {
+        self.holder.check()
+    }
+}
+
+impl Holder for Vec<u8> {
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl From<Vec<u8>> for View {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { bytes: bytes.into() }
+        let holder = Arc::new(bytes);
+        let bytes = NonNull::from(holder.as_slice());
+        // SAFETY: the vector lives in the holder, and nobody can change it there.
+        unsafe { Self::new(bytes, holder) }
     }
 }
 
 impl Deref for View {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        // SAFETY: what `View::new` asks for.
+        unsafe { self.bytes.as_ref() }
     }
 }
 

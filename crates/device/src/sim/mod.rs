@@ -17,6 +17,7 @@
 //! until it is synced; nothing is copied per operation but what it moves.
 
 mod fault;
+mod memory;
 mod op;
 mod state;
 mod survive;

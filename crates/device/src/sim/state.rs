@@ -19,9 +19,15 @@ use super::{SimConfig, power_cut};
 use crate::Listed;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 pub(super) type FileId = u64;
+
+/// Smallest unit of a file that a power cut does not tear, in bytes.
+const SECTOR_BYTES: u64 = 512;
+/// Smallest unit of memory that it does not.
+const WORD_BYTES: u64 = 8;
 
 /// How far a misdirected transfer goes astray, in bytes.
 const ASTRAY: u64 = 4096;
@@ -90,6 +96,8 @@ pub(super) struct File {
     pub(super) image: Vec<u8>,
     pub(super) durable: Vec<u8>,
     pub(super) pending: Vec<Pending<Change>>,
+    /// What a power cut does not tear, in bytes.
+    pub(super) unit_bytes: u64,
     /// What the last sync that overwrote durable bytes replaced.
     replaced: Vec<(u64, Vec<u8>)>,
     sync_fails: bool,
@@ -106,6 +114,7 @@ impl File {
             durable: bytes.clone(),
             image: bytes,
             pending: Vec::new(),
+            unit_bytes: SECTOR_BYTES,
             replaced: Vec::new(),
             sync_fails: false,
             opens: 0,
@@ -131,6 +140,35 @@ impl File {
         }
         if !replaced.is_empty() {
             self.replaced = replaced;
+        }
+    }
+
+    /// Makes what is pending in these ranges durable, and leaves the rest.
+    fn make_durable_in(&mut self, ranges: &[Range<u64>]) {
+        for pending in std::mem::take(&mut self.pending) {
+            let Change::Data { offset, bytes } = pending.change else {
+                self.pending.push(pending);
+                continue;
+            };
+            let end = offset + bytes.len() as u64;
+            let piece = |from: u64, to: u64| &bytes[(from - offset) as usize..(to - offset) as usize];
+            let mut at = offset;
+            for range in ranges.iter().filter(|range| range.start < end && offset < range.end) {
+                let (from, to) = (range.start.max(at), range.end.min(end));
+                if from >= to {
+                    continue;
+                }
+                if at < from {
+                    let change = Change::Data { offset: at, bytes: piece(at, from).into() };
+                    self.pending.push(Pending { number: pending.number, change });
+                }
+                self.durable[from as usize..to as usize].copy_from_slice(piece(from, to));
+                at = to;
+            }
+            if at < end {
+                let change = Change::Data { offset: at, bytes: piece(at, end).into() };
+                self.pending.push(Pending { number: pending.number, change });
+            }
         }
     }
 
@@ -436,6 +474,39 @@ impl State {
             }
         }
         Err(Failure::Io.error())
+    }
+
+    /// A file of so many bytes that is memory; made, durable, if there is none.
+    pub(super) fn memory(&mut self, tier: usize, name: &str, bytes: u64) -> FileId {
+        let id = self.find(tier, name).unwrap_or_else(|_| {
+            let id = self.insert(File::new(tier, name, vec![0; bytes as usize]));
+            self.tiers[tier].entries.insert(name.to_owned(), id);
+            self.tiers[tier].durable.insert(name.to_owned(), id);
+            id
+        });
+        if let Some(file) = self.files.get_mut(&id) {
+            file.unit_bytes = WORD_BYTES;
+            file.opens += 1;
+        }
+        id
+    }
+
+    /// Makes what was stored to these ranges of a file that is memory durable. It can fail or lie, as a sync does.
+    pub(super) fn persist(&mut self, id: FileId, ranges: &[Range<u64>]) -> io::Result<()> {
+        let fate = self.begin_file(id, OpKind::Sync, 0, 0, &[])?.or_cut()?;
+        let file = self.file(id)?;
+        match fate {
+            Fate::Fault(Effect::SyncLies) => Ok(()),
+            Fate::Fault(Effect::SyncFails(failure)) => {
+                file.sync_fails |= failure == SyncFailure::Sticky;
+                Err(Failure::Io.error())
+            }
+            _ if file.sync_fails => Err(Failure::Io.error()),
+            _ => {
+                file.make_durable_in(ranges);
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn create(&mut self, tier: usize, name: &str) -> io::Result<FileId> {

@@ -13,9 +13,6 @@ use super::state::{Change, File, FileId, NameChange, State};
 use cuesta_sched::Rng;
 use std::collections::BTreeMap;
 
-/// Smallest unit that a power cut does not tear, in bytes.
-const SECTOR_BYTES: u64 = 512;
-
 /// Which of the changes that are pending at a power cut reach the medium. Indexes count in the order in which the
 /// changes were made, over all tiers, below [`super::SimDisk::pending_len`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +21,7 @@ pub enum Survival {
     None,
     /// Everything, as if the power had waited for the caches.
     All,
-    /// Each change for itself: kept, lost, or (data) torn at 512 bytes. How much is kept is drawn for each cut.
+    /// Each change for itself: kept, lost, or (data) torn at 512 bytes, in memory at 8. How much is kept is drawn for each cut.
     Random,
     /// Just this one.
     Only(usize),
@@ -99,6 +96,14 @@ impl State {
         }
     }
 
+    /// What a cut does not tear of this change.
+    fn unit_bytes(&self, place: Place) -> u64 {
+        match place {
+            Place::File(id, _) => self.files[&id].unit_bytes,
+            Place::Name(..) => 1,
+        }
+    }
+
     pub(super) fn describe_pending(&self) -> Vec<String> {
         let describe = |place: &Place| match *place {
             Place::File(id, index) => {
@@ -129,7 +134,7 @@ impl State {
         // Out of four; a cut that loses nearly all or nearly nothing finds other faults than an even one.
         let keep_in_four = rng.below(5);
         for (index, place) in self.pending().into_iter().enumerate() {
-            let fate = survival.fate(index, self.data(place), keep_in_four, rng);
+            let fate = survival.fate(index, self.data(place), self.unit_bytes(place), keep_in_four, rng);
             match place {
                 _ if matches!(fate, Fate::Lost) => {}
                 Place::Name(tier, index) => self.tiers[tier].pending[index].change.apply(&mut names[tier]),
@@ -174,7 +179,14 @@ impl State {
 }
 
 impl Survival {
-    fn fate(self, index: usize, data: Option<(u64, &[u8])>, keep_in_four: u64, rng: &mut Rng) -> Fate {
+    fn fate(
+        self,
+        index: usize,
+        data: Option<(u64, &[u8])>,
+        unit_bytes: u64,
+        keep_in_four: u64,
+        rng: &mut Rng,
+    ) -> Fate {
         let kept = match self {
             Self::None => false,
             Self::All => true,
@@ -189,9 +201,9 @@ impl Survival {
                 let torn = rng.one_in(2);
                 match data {
                     Some(data) if !kept && torn => {
-                        let count = sectors(data, SECTOR_BYTES);
+                        let count = sectors(data, unit_bytes);
                         let kept = (0..count).map(|_| rng.one_in(2)).collect();
-                        return Fate::Torn { sector_bytes: SECTOR_BYTES, kept };
+                        return Fate::Torn { sector_bytes: unit_bytes, kept };
                     }
                     _ => kept,
                 }

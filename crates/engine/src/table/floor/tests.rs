@@ -5,8 +5,10 @@ use super::verify::verify;
 use super::writer::{FloorOptions, FloorWriter};
 use super::*;
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, compare};
-use cuesta_device::{Device, Geometry};
-use cuesta_sched::Rng;
+use cuesta_device::mapped::{MappedDirectory, Region};
+use cuesta_device::sim::{SimConfig, SimDisk, Survival};
+use cuesta_device::{Access, Device, Directory, Geometry};
+use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -375,6 +377,65 @@ fn damage_is_found_when_it_is_first_touched_and_never_believed() {
         }
     }
     assert!(at_open > 50 && later > 1000, "{at_open} at open, {later} later");
+}
+
+#[test]
+fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finished() {
+    const BYTES: u64 = 4 << 20;
+    let disk = SimDisk::new(&Sched::simulated(1), 1, SimConfig::default());
+    let on = |disk: &SimDisk| {
+        let region = Region::new(disk.memory(0, "PMEM", BYTES));
+        MappedDirectory::new(disk.directory(0), region, &["data-", "meta-"])
+    };
+    let directory = on(&disk);
+    let (mut tree, mut named, mut all) = (Tree::default(), Vec::new(), Vec::new());
+    for number in 1..=5 {
+        let key = |i: u64| format!("key {:05}", i * 5 + number);
+        let versions: Vec<_> = (0..800).map(|i| put(&key(i), number * 1000 + i, 100)).collect();
+        let names = [FileKind::Data, FileKind::Meta].map(|kind| FileId::new(kind, number).to_string());
+        let parts = names.each_ref().map(|name| directory.create(name, Access::Direct).unwrap());
+        let [data, meta] = parts.clone();
+        let options = FloorOptions { shared: KeyspaceId(3).key(b"key "), filter_bits_per_key: 10 };
+        let mut writer = FloorWriter::new(STORE, number, data, meta, options, tree.clone()).unwrap();
+        for (key, trailer, value) in &versions {
+            writer.add(Entry { key, trailer: *trailer, value }).unwrap();
+        }
+        if number == 5 {
+            // Nobody waits for this one.
+            drop(writer);
+            break;
+        }
+        writer.finish().unwrap();
+        let views = parts.each_ref().map(|part| part.view().unwrap().unwrap());
+        named.extend(names.into_iter().zip(parts).map(|(name, part)| {
+            let (at, bytes) = (part.extent().unwrap(), part.len().unwrap());
+            (name, at, bytes)
+        }));
+        let [data, meta] = views;
+        let floor = Arc::new(Floor::open(STORE, number, data, meta).unwrap());
+        tree = Tree::new(tree.floors().iter().cloned().chain([floor]).collect()).unwrap();
+        all.extend(versions);
+    }
+    disk.cut_now();
+    let after = on(&disk.after_cut(Survival::Random, &mut Rng::new(3)));
+    for (name, at, bytes) in &named {
+        after.claim(name, *at, *bytes).unwrap();
+    }
+    let view = |kind, number| {
+        let file = after.open(&FileId::new(kind, number).to_string(), Access::Direct).unwrap();
+        file.view().unwrap().unwrap()
+    };
+    let floors = (1..5).map(|number| {
+        let [data, meta] = [FileKind::Data, FileKind::Meta].map(|kind| view(kind, number));
+        Floor::open(STORE, number, data, meta).map(Arc::new).unwrap()
+    });
+    let tree = Tree::new(floors.collect()).unwrap();
+    for (key, trailer, value) in &all {
+        assert_eq!(tree.get(key, Trailer::FIRST).unwrap(), Some(Hit { trailer: *trailer, value }));
+    }
+    for n in 1..=4 {
+        verify(&Tree::new(tree.floors()[..n].to_vec()).unwrap(), &mut |_| {}).unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,290 @@
+//! A file of the operating system, mapped.
+//!
+//! Where the file system maps the medium itself (DAX), the kernel is asked for a mapping whose pages are durable places
+//! (`MAP_SYNC`); then stores are made durable by writing their cache lines back, and a fence behind the last (Intel's
+//! "Persistent memory programming", chapter 9: `clwb`, or what older processors have instead, then `sfence`). Elsewhere
+//! `msync` writes pages back.
+//!
+//! The file is as long as the mapping from the start, with its blocks allocated where the file system can, so that a full disk
+//! shows when the store is opened and not at a store instruction. What can still go wrong under a mapping (somebody cuts the
+//! file short, the medium fails) raises SIGBUS; see `signal`.
+
+#![expect(unsafe_code, reason = "mapping memory is unsafe by nature")]
+
+use super::signal::{Guard, guard};
+use super::{LINE_BYTES, Memory};
+use crate::{Holder, View};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::{fmt, io};
+
+/// How stores become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// Cache lines are written back, and a fence waits for them.
+    Lines(Instruction),
+    /// The kernel writes pages back.
+    Msync,
+}
+
+/// What writes a cache line back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instruction {
+    /// Keeps the line in the cache.
+    Clwb,
+    /// Throws it out.
+    Clflushopt,
+    /// Throws it out, one after the other.
+    Clflush,
+}
+
+impl fmt::Display for Persistence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lines(Instruction::Clwb) => f.write_str("cache lines written back by clwb, and a fence"),
+            Self::Lines(Instruction::Clflushopt) => {
+                f.write_str("cache lines flushed by clflushopt, and a fence")
+            }
+            Self::Lines(Instruction::Clflush) => f.write_str("cache lines flushed by clflush, and a fence"),
+            Self::Msync => {
+                f.write_str("pages written back by msync: the file system does not map its medium")
+            }
+        }
+    }
+}
+
+impl Persistence {
+    /// By cache lines, as this processor can.
+    #[cfg(target_arch = "x86_64")]
+    fn lines() -> Self {
+        // Leaf 7 says which of the two newer instructions there are; every processor of 64 bits has the third.
+        let newest = std::arch::x86_64::__cpuid(0).eax;
+        let features = if newest >= 7 { std::arch::x86_64::__cpuid_count(7, 0).ebx } else { 0 };
+        Self::Lines(match (features >> 24 & 1, features >> 23 & 1) {
+            (1, _) => Instruction::Clwb,
+            (_, 1) => Instruction::Clflushopt,
+            _ => Instruction::Clflush,
+        })
+    }
+
+    /// Of other processors the kernel knows how.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn lines() -> Self {
+        Self::Msync
+    }
+}
+
+/// A mapped file.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    persistence: Persistence,
+    path: PathBuf,
+    /// Taken when the mapping goes.
+    guard: Option<Guard>,
+    _file: File,
+}
+
+// SAFETY: the mapping is plain memory; who may touch which bytes when is what `Memory` asks of its callers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `path`, which is made, or made longer, if need be; all of a longer file is mapped.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no room for it; what the operating system says.
+    pub fn open(path: &Path, bytes: u64) -> io::Result<Self> {
+        Self::open_as(path, bytes, false)
+    }
+
+    /// As [`Mapping::open`], but cache lines are written back even where that makes nothing durable: for memory that stands for
+    /// persistent memory in measurements.
+    ///
+    /// # Errors
+    /// As [`Mapping::open`].
+    pub fn open_as_if_persistent(path: &Path, bytes: u64) -> io::Result<Self> {
+        Self::open_as(path, bytes, true)
+    }
+
+    fn open_as(path: &Path, bytes: u64, as_if: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        let metadata = file.metadata()?;
+        let bytes = bytes.max(metadata.len());
+        if bytes == 0 || usize::try_from(bytes).is_err() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{bytes} bytes cannot be mapped"),
+            ));
+        }
+        // A file of this length may have holes, if it was copied.
+        if metadata.len() < bytes || metadata.blocks() * 512 < bytes {
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => {}
+                Err(Errno::OPNOTSUPP) => file.set_len(bytes)?,
+                Err(error) => return Err(error.into()),
+            }
+            file.sync_all()?;
+        }
+        let map = |flags| {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: no address is asked for, so nothing that is mapped is replaced.
+            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, flags, &file, 0) }
+        };
+        let (mapped, persistence) = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
+            Ok(mapped) => (mapped, Persistence::lines()),
+            Err(Errno::OPNOTSUPP | Errno::INVAL) => {
+                let persistence = if as_if { Persistence::lines() } else { Persistence::Msync };
+                (map(MapFlags::SHARED)?, persistence)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(base) = NonNull::new(mapped.cast::<u8>()) else {
+            return Err(io::Error::other("a mapping at address 0"));
+        };
+        let bytes = bytes as usize;
+        let guard = match guard(base.as_ptr() as usize, bytes) {
+            Ok(guard) => guard,
+            Err(error) => {
+                // SAFETY: it was mapped above, and nobody else knows of it.
+                unsafe { munmap(mapped, bytes) }?;
+                return Err(error);
+            }
+        };
+        Ok(Self { base, bytes, persistence, path: path.to_owned(), guard: Some(guard), _file: file })
+    }
+
+    /// How stores become durable here.
+    pub fn persistence(&self) -> Persistence {
+        self.persistence
+    }
+
+    /// The address of bytes that are all in the mapping.
+    fn address(&self, at: u64, bytes: usize) -> io::Result<NonNull<u8>> {
+        match at.checked_add(bytes as u64).filter(|end| *end <= self.bytes as u64) {
+            // SAFETY: inside the mapping, which is one allocation.
+            Some(_) => Ok(unsafe { self.base.add(at as usize) }),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl Memory for Mapping {
+    fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let to = self.address(at, bytes.len())?;
+        // SAFETY: the target is in the mapping, and the caller's alone; what is copied lies elsewhere, or a view of it would
+        // break the caller's promise.
+        unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn load(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let from = self.address(at, buffer.len())?;
+        // SAFETY: the source is in the mapping, and nobody writes it meanwhile; the buffer is the caller's alone.
+        unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut *buffer).cast(), buffer.len()) };
+        self.check()
+    }
+
+    unsafe fn view(&self, range: Range<u64>, holder: Arc<dyn Holder>) -> io::Result<View> {
+        let bytes = (range.end - range.start) as usize;
+        let bytes = NonNull::slice_from_raw_parts(self.address(range.start, bytes)?, bytes);
+        // SAFETY: in the mapping, which the holder keeps along with the promise that nobody writes here.
+        Ok(unsafe { View::new(bytes, holder) })
+    }
+
+    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        for range in ranges.iter().filter(|range| range.start < range.end) {
+            let bytes = (range.end - range.start) as usize;
+            self.address(range.start, bytes)?;
+            match self.persistence {
+                Persistence::Lines(instruction) => {
+                    let from = range.start - range.start % LINE_BYTES;
+                    for line in (from..range.end).step_by(LINE_BYTES as usize) {
+                        write_back(self.address(line, 1)?, instruction);
+                    }
+                }
+                Persistence::Msync => {
+                    let from = range.start - range.start % super::PAGE_BYTES;
+                    let bytes = (range.end - from) as usize;
+                    let address = self.address(from, bytes)?;
+                    // SAFETY: in the mapping; the bytes stay as they are.
+                    unsafe { msync(address.as_ptr().cast(), bytes, MsyncFlags::SYNC) }?;
+                }
+            }
+        }
+        if let Persistence::Lines(_) = self.persistence {
+            fence();
+        }
+        self.check()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.guard.as_ref().is_some_and(Guard::is_lost) {
+            false => Ok(()),
+            true => Err(io::Error::other(format!(
+                "{} lost bytes while it was mapped: it was cut short, or its medium failed",
+                self.path.display()
+            ))),
+        }
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Has the cache line of `address` written back, not before the stores to it and no later than the next [`fence`].
+#[cfg(target_arch = "x86_64")]
+fn write_back(address: NonNull<u8>, instruction: Instruction) {
+    // SAFETY: the address is mapped, as `Mapping::address` has found, and the processor has the instruction, as
+    // `Persistence::lines` has; the bytes stay as they are.
+    unsafe {
+        match instruction {
+            Instruction::Clwb => {
+                std::arch::asm!("clwb [{0}]", in(reg) address.as_ptr(), options(nostack, preserves_flags));
+            }
+            Instruction::Clflushopt => {
+                std::arch::asm!("clflushopt [{0}]", in(reg) address.as_ptr(), options(nostack, preserves_flags));
+            }
+            Instruction::Clflush => std::arch::x86_64::_mm_clflush(address.as_ptr()),
+        }
+    }
+}
+
+/// Waits until the lines that were written back before are durable.
+#[cfg(target_arch = "x86_64")]
+fn fence() {
+    // SAFETY: every processor of 64 bits has it.
+    unsafe { std::arch::x86_64::_mm_sfence() };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn write_back(_: NonNull<u8>, _: Instruction) {}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fence() {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // First: whatever is mapped in its place next is not ours.
+        drop(self.guard.take());
+        // SAFETY: mapped by `open_as` with this length; views hold the region, and the region this, so nobody looks any more.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}

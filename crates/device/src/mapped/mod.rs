@@ -1,0 +1,67 @@
+//! Persistent memory: files that lie in one mapping, are written byte by byte and read where they lie.
+//!
+//! - [`Memory`] is the mapping itself, and what makes its bytes durable: [`Mapping`] for a file of the operating system, and
+//!   the simulated disk's own.
+//! - A [`Region`] deals its pages out as extents. Which extents are in use is known to whoever names them (a store's
+//!   manifest): after an open they are claimed one by one, and the rest is free.
+//! - [`MappedDirectory`] makes files of extents beside the ordinary files of a directory.
+//!
+//! A file here is written, frozen by its first [`crate::Device::view`], and never written again. So nothing is ever written
+//! under a view, and what a crash may leave half written is in no extent that anybody names.
+
+mod directory;
+mod mapping;
+mod region;
+mod signal;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use directory::MappedDirectory;
+pub use mapping::{Mapping, Persistence};
+pub use region::Region;
+
+use crate::{Holder, View};
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What the processor's caches hold and write back as one.
+pub const LINE_BYTES: u64 = 64;
+/// What extents consist of.
+pub const PAGE_BYTES: u64 = crate::ALIGNMENT as u64;
+
+/// Bytes that keep what was stored to them and persisted.
+#[expect(unsafe_code, reason = "memory that is written and read at once is for the caller to keep apart")]
+pub trait Memory: Send + Sync + Debug {
+    /// How many there are.
+    fn bytes(&self) -> u64;
+
+    /// Stores `bytes` at `at`. Durable after [`Memory::persist`]; parts of it may be before.
+    ///
+    /// # Safety
+    /// Nobody reads or writes these bytes meanwhile, by a view or otherwise.
+    unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Copies from `at` into `buffer`.
+    ///
+    /// # Safety
+    /// Nobody writes these bytes meanwhile.
+    unsafe fn load(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// The bytes of `range`, where they lie.
+    ///
+    /// # Safety
+    /// Nobody writes these bytes as long as `holder` lives, and it keeps this memory.
+    unsafe fn view(&self, range: Range<u64>, holder: Arc<dyn Holder>) -> io::Result<View>;
+
+    /// When it returns `Ok`, what had been stored to these ranges is durable. After an error another call proves nothing.
+    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()>;
+
+    /// Whether all that was read so far was there.
+    fn check(&self) -> io::Result<()>;
+
+    /// Where it is, for people.
+    fn place(&self) -> String;
+}

@@ -1,0 +1,330 @@
+use super::*;
+use crate::sim::{SimConfig, SimDisk, Survival};
+use crate::{Access, Device, Directory, FileDirectory};
+use cuesta_sched::{Rng, Sched};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+const PREFIXES: &[&str] = &["data-", "meta-"];
+const MIB: u64 = 1 << 20;
+
+fn on_files(path: &Path, bytes: u64) -> Arc<MappedDirectory> {
+    let memory = Arc::new(Mapping::open(&path.join("PMEM"), bytes).unwrap());
+    MappedDirectory::new(Arc::new(FileDirectory::open(path).unwrap()), Region::new(memory), PREFIXES)
+}
+
+fn on_disk(disk: &SimDisk, bytes: u64) -> Arc<MappedDirectory> {
+    MappedDirectory::new(disk.directory(0), Region::new(disk.memory(0, "PMEM", bytes)), PREFIXES)
+}
+
+fn simulated() -> SimDisk {
+    SimDisk::new(&Sched::simulated(1), 1, SimConfig::default())
+}
+
+fn persist(memory: &dyn Memory, range: Range<u64>) -> io::Result<()> {
+    memory.persist(std::slice::from_ref(&range))
+}
+
+fn create(directory: &MappedDirectory, name: &str) -> Arc<dyn Device> {
+    directory.create(name, Access::Buffered).unwrap()
+}
+
+/// Writes a file in pieces of any size at any place, as the same changes make `model`.
+fn scribble(file: &dyn Device, model: &mut Vec<u8>, rng: &mut Rng) {
+    for _ in 0..1 + rng.below(200) {
+        let at = rng.below(model.len() as u64 + 2000) as usize;
+        let bytes: Vec<u8> = (0..rng.below(3000)).map(|_| rng.next_u64() as u8).collect();
+        match rng.below(20) {
+            0 => file.sync().unwrap(),
+            1 => {
+                file.set_len(at as u64).unwrap();
+                model.resize(at, 0);
+            }
+            _ => {
+                file.write_at(&bytes, at as u64).unwrap();
+                model.resize(model.len().max(at), 0);
+                let known = (model.len() - at).min(bytes.len());
+                model[at..at + known].copy_from_slice(&bytes[..known]);
+                model.extend_from_slice(&bytes[known..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_what_was_written_and_are_there_again_when_they_are_claimed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(7);
+    for _ in 0..20 {
+        let mut made = Vec::new();
+        {
+            let directory = on_files(dir.path(), 8 * MIB);
+            let free = directory.free_bytes().unwrap();
+            for i in 0..4 {
+                let (name, mut model) = (format!("data-{i:08}"), Vec::new());
+                let file = create(&directory, &name);
+                scribble(&*file, &mut model, &mut rng);
+                let mut read = vec![0; model.len()];
+                file.read_at(&mut read, 0).unwrap();
+                assert!(read == model);
+                assert_eq!(file.extent(), None, "it may move");
+                let view = file.view().unwrap().unwrap();
+                assert!(view[..] == model[..] && view.check().is_ok());
+                assert!(file.write_at(b"no more", 0).is_err());
+                made.push((name, file.extent().unwrap(), model));
+            }
+            let used: u64 =
+                made.iter().map(|(.., model)| (model.len() as u64).next_multiple_of(PAGE_BYTES)).sum();
+            assert_eq!(directory.free_bytes().unwrap(), free - used);
+            // A file that is gone is read by those who have a view of it, and its pages are free behind the last.
+            let view = create(&directory, "data-9").view().unwrap().unwrap();
+            let gone = directory.open(&made[3].0, Access::Buffered).unwrap().view().unwrap().unwrap();
+            directory.remove(&made[3].0).unwrap();
+            assert!(gone[..] == made[3].2[..] && directory.free_bytes().unwrap() == free - used);
+            drop((gone, view));
+            assert!(directory.open(&made[3].0, Access::Buffered).is_err());
+            assert_eq!(
+                directory.free_bytes().unwrap(),
+                free - used + (made[3].2.len() as u64).next_multiple_of(PAGE_BYTES)
+            );
+        }
+        made.pop();
+        let directory = on_files(dir.path(), MIB);
+        for (name, at, model) in &made {
+            directory.claim(name, *at, model.len() as u64).unwrap();
+            let view = directory.open(name, Access::Direct).unwrap().view().unwrap().unwrap();
+            assert!(view[..] == model[..]);
+        }
+        let listed = directory.list().unwrap();
+        assert_eq!(listed.iter().filter(|file| file.name.starts_with("data-")).count(), 3);
+        assert!(listed.iter().any(|file| file.name == "PMEM"), "an ordinary file");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_files_place_is_refused() {
+    let directory = on_disk(&simulated(), MIB);
+    directory.claim("data-1", 8192, 5000).unwrap();
+    let refused = |name: &str, at, bytes| directory.claim(name, at, bytes).unwrap_err().kind();
+    assert_eq!(refused("data-1", 0, 10), io::ErrorKind::AlreadyExists);
+    for (at, bytes) in
+        [(8192, 1), (12288, 4096), (0, 8193), (4097, 1), (MIB - 4096, 4097), (u64::MAX - 4095, 4096)]
+    {
+        assert_eq!(refused("data-2", at, bytes), io::ErrorKind::InvalidData, "{at} {bytes}");
+    }
+    directory.claim("data-2", 0, 8192).unwrap();
+    directory.claim("data-3", 16384, MIB - 16384).unwrap();
+    let full = create(&directory, "data-4").write_at(b"x", 0).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    assert!(full.to_string().contains("simulated tier 0/PMEM has no 4096 free bytes in one piece"), "{full}");
+}
+
+#[test]
+fn who_says_how_much_will_come_is_not_moved() {
+    let directory = on_disk(&simulated(), MIB);
+    let (first, second) = (create(&directory, "data-1"), create(&directory, "data-2"));
+    first.reserve(100_000).unwrap();
+    for i in 0..20 {
+        first.write_at(&[7; 5000], i * 5000).unwrap();
+        second.write_at(&[8; 5000], i * 5000).unwrap();
+    }
+    assert_eq!(first.view().unwrap().unwrap().len(), 100_000);
+    assert_eq!((first.extent(), second.len().unwrap()), (Some(0), 100_000));
+    assert!(first.reserve(1).is_err(), "it is not written any more");
+    assert_eq!(create(&directory, "data-3").reserve(2 * MIB).unwrap_err().kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn a_file_that_was_viewed_is_whole_after_a_power_cut() {
+    let mut lost = 0;
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let disk = simulated();
+        let (mut model, mut unfinished) = (Vec::new(), Vec::new());
+        let at = {
+            let directory = on_disk(&disk, 8 * MIB);
+            let file = create(&directory, "data-1");
+            scribble(&*file, &mut model, &mut rng);
+            // What comes behind it in memory makes it move.
+            scribble(&*create(&directory, "data-2"), &mut unfinished, &mut rng);
+            scribble(&*file, &mut model, &mut rng);
+            drop(file.view().unwrap());
+            scribble(&*create(&directory, "data-3"), &mut unfinished, &mut rng);
+            disk.cut_now();
+            file.extent().unwrap()
+        };
+        for survival in [Survival::None, Survival::All, Survival::Random] {
+            let after = disk.after_cut(survival, &mut rng);
+            let directory = on_disk(&after, 8 * MIB);
+            directory.claim("data-1", at, model.len() as u64).unwrap();
+            let view = directory.open("data-1", Access::Buffered).unwrap().view().unwrap().unwrap();
+            assert!(view[..] == model[..], "seed {seed}, {survival:?}");
+        }
+        lost += disk.pending_len();
+    }
+    assert!(lost > 500, "{lost} stores that nobody waited for");
+}
+
+#[test]
+fn of_memory_only_the_lines_that_were_persisted_are_sure() {
+    const BYTES: u64 = 4096;
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let disk = simulated();
+        let memory = disk.memory(0, "PMEM", BYTES);
+        let (mut image, mut durable) = (vec![0u8; BYTES as usize], vec![0u8; BYTES as usize]);
+        // What each byte may be after a cut, besides what is durable.
+        let mut pending: Vec<Vec<u8>> = vec![Vec::new(); BYTES as usize];
+        for round in 1..1 + rng.below(40) {
+            let at = rng.below(BYTES);
+            let len = rng.below((BYTES - at).min(500) + 1);
+            if rng.one_in(3) {
+                persist(&*memory, at..at + len).unwrap();
+                let (from, to) = (at - at % LINE_BYTES, (at + len).next_multiple_of(LINE_BYTES));
+                for i in from as usize..to as usize {
+                    if !pending[i].is_empty() {
+                        durable[i] = image[i];
+                        pending[i].clear();
+                    }
+                }
+            } else {
+                #[expect(unsafe_code, reason = "the memory is this test's alone")]
+                // SAFETY: as said.
+                unsafe { memory.store(at, &vec![round as u8; len as usize]) }.unwrap();
+                for i in at as usize..(at + len) as usize {
+                    image[i] = round as u8;
+                    pending[i].push(round as u8);
+                }
+            }
+        }
+        disk.cut_now();
+        assert!(memory.check().is_err() && persist(&*memory, 0..1).is_err());
+        let after = |survival, rng: &mut Rng| disk.after_cut(survival, rng).read_file(0, "PMEM");
+        assert!(after(Survival::None, &mut rng) == durable, "seed {seed}");
+        assert!(after(Survival::All, &mut rng) == image, "seed {seed}");
+        let left = after(Survival::Random, &mut rng);
+        for i in 0..BYTES as usize {
+            assert!(left[i] == durable[i] || pending[i].contains(&left[i]), "seed {seed}, byte {i}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_tears_lines() {
+    let mut torn = 0;
+    for seed in 0..100 {
+        let disk = simulated();
+        #[expect(unsafe_code, reason = "the memory is this test's alone")]
+        // SAFETY: as said.
+        unsafe { disk.memory(0, "PMEM", 4096).store(0, &[1; 4096]) }.unwrap();
+        let left = disk.after_cut(Survival::Random, &mut Rng::new(seed)).read_file(0, "PMEM");
+        assert!(left.chunks(8).all(|word| word == [word[0]; 8]));
+        torn +=
+            left.chunks(LINE_BYTES as usize).filter(|line| line.contains(&0) && line.contains(&1)).count();
+    }
+    assert!(torn > 1000, "{torn} lines are torn");
+}
+
+#[test]
+fn lines_are_written_back_where_the_kernel_is_asked_for_pages_and_where_it_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("PMEM");
+    for open in [Mapping::open, Mapping::open_as_if_persistent] {
+        let memory = open(&path, 64 << 10).unwrap();
+        #[expect(unsafe_code, reason = "the memory is this test's alone")]
+        // SAFETY: as said.
+        unsafe { memory.store(5000, &[9; 9000]) }.unwrap();
+        memory.persist(&[5000..14_000, 0..0, 65_535..65_536]).unwrap();
+        assert!(persist(&memory, 65_000..65_537).is_err(), "behind the end");
+        let shown = memory.persistence().to_string();
+        assert!(shown.contains("fence") || shown.contains("msync"), "{shown}");
+    }
+    let read = std::fs::read(&path).unwrap();
+    assert_eq!((read.len(), read[4999], &read[5000..14_000]), (64 << 10, 0, &[9; 9000][..]));
+}
+
+#[test]
+fn a_disk_that_is_too_small_shows_when_the_file_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Mapping::open(&dir.path().join("PMEM"), 1 << 52).is_err());
+    assert!(Mapping::open(&dir.path().join("EMPTY"), 0).is_err());
+    // A directory that is not there.
+    assert!(Mapping::open(&dir.path().join("no/PMEM"), 4096).is_err());
+}
+
+#[test]
+fn a_file_cut_short_behind_our_back_is_an_error_and_no_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let (directory, beside) = (on_files(dir.path(), MIB), on_files(other.path(), MIB));
+    let (file, sound) = (create(&directory, "data-1"), create(&beside, "data-1"));
+    for file in [&file, &sound] {
+        file.write_at(&[7; 100_000], 0).unwrap();
+    }
+    let (view, sound) = (file.view().unwrap().unwrap(), sound.view().unwrap().unwrap());
+    let late = create(&directory, "data-2");
+    late.write_at(b"before", 0).unwrap();
+    view.check().unwrap();
+    OpenOptions::new().write(true).open(dir.path().join("PMEM")).unwrap().set_len(50_000).unwrap();
+    assert_eq!((view[0], view[99_999]), (7, 0), "what is gone reads as zeros");
+    let error = view.check().unwrap_err();
+    assert!(error.to_string().contains("was cut short, or its medium failed"), "{error}");
+    assert!(late.write_at(&[8; 5000], 0).and_then(|()| late.sync()).is_err());
+    assert!(file.read_at(&mut [0; 10], 0).is_err());
+    assert!(sound.iter().all(|byte| *byte == 7) && sound.check().is_ok());
+}
+
+const CHILD: &str = "CUESTA_TEST_FOREIGN_SIGBUS";
+
+/// Runs this very test in a process of its own, which reaches into a mapping of its own that has lost its file.
+fn in_a_child(how: &str) -> ExitStatus {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "mapped::tests::another_ones_sigbus_is_passed_on", "--nocapture"]);
+    command.env(CHILD, how).output().unwrap().status
+}
+
+#[expect(unsafe_code, reason = "a mapping behind the back of what is tested, and a handler of its own")]
+fn reach_into_nothing(how: &str) {
+    extern "C" fn own(_: libc::c_int) {
+        // SAFETY: ends the process, and nothing else.
+        unsafe { libc::_exit(42) };
+    }
+    if how == "handled" {
+        // SAFETY: the handler does what a handler may.
+        unsafe { libc::signal(libc::SIGBUS, own as *const () as usize) };
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let _guarded = Mapping::open(&dir.path().join("PMEM"), 64 << 10).unwrap();
+    let file = File::create_new(dir.path().join("other")).unwrap();
+    file.set_len(8192).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(dir.path().join("other")).unwrap();
+    let access = rustix::mm::ProtFlags::READ;
+    let flags = rustix::mm::MapFlags::SHARED;
+    // SAFETY: no address is asked for.
+    let mapped =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, access, flags, file.as_fd(), 0) }.unwrap();
+    file.set_len(0).unwrap();
+    // SAFETY: it is mapped; that it has no bytes is what is tested.
+    let byte = unsafe { mapped.cast::<u8>().read_volatile() };
+    assert_eq!(byte, 1, "this is not reached");
+}
+
+#[test]
+fn another_ones_sigbus_is_passed_on() {
+    if let Ok(how) = std::env::var(CHILD) {
+        return reach_into_nothing(&how);
+    }
+    assert_eq!(in_a_child("handled").code(), Some(42), "to who had it before");
+    assert_eq!(in_a_child("unhandled").signal(), Some(libc::SIGBUS), "to the default");
+}
+
+#[test]
+fn guards_are_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for i in 0..300 {
+        Mapping::open(&dir.path().join(format!("PMEM{}", i % 3)), 4096).unwrap();
+    }
+}

@@ -1,0 +1,106 @@
+//! Simulated persistent memory: a file of the disk of which a store changes a few bytes, and of which only those lines become
+//! durable that are written back.
+//!
+//! What was stored and not written back is pending like any other change: a power cut keeps, loses or tears each store for
+//! itself, in any order, and at every eight bytes. A store and a write-back are operations of the disk, at which it can be cut or
+//! made to fail. A view is a copy of what was there when it was made, since nothing is written under one.
+
+use super::state::FileId;
+use super::{SimDisk, power_cut};
+use crate::mapped::{LINE_BYTES, Memory};
+use crate::{Holder, View};
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+#[derive(Debug)]
+struct SimMemory {
+    disk: SimDisk,
+    id: FileId,
+    bytes: u64,
+    place: String,
+}
+
+impl SimDisk {
+    /// The file `name` as memory of `bytes` bytes; made, durable and zero, if there is none. To be asked for anew after a cut or a
+    /// kill.
+    pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Arc<dyn Memory> {
+        let id = self.with(|state| state.memory(tier, name, bytes));
+        let place = format!("simulated tier {tier}/{name}");
+        Arc::new(SimMemory { disk: self.clone(), id, bytes, place })
+    }
+}
+
+impl Drop for SimMemory {
+    fn drop(&mut self) {
+        self.disk.with(|state| state.close(self.id));
+    }
+}
+
+/// What a view looks at.
+struct Copied {
+    bytes: Vec<u8>,
+    holder: Arc<dyn Holder>,
+}
+
+impl Holder for Copied {
+    fn check(&self) -> io::Result<()> {
+        self.holder.check()
+    }
+}
+
+impl SimMemory {
+    fn copied(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        self.disk.with(|state| {
+            let image = state.files.get(&self.id).map(|file| file.image.as_slice()).unwrap_or_default();
+            let bytes = image.get(range.start as usize..range.end as usize);
+            bytes.map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "memory is unsafe by its contract; here it is copied under a lock")]
+impl Memory for SimMemory {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if at.checked_add(bytes.len() as u64).is_none_or(|end| end > self.bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.disk.operate(|state| state.write(self.id, bytes, at))
+    }
+
+    unsafe fn load(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.check()?;
+        buffer.copy_from_slice(&self.copied(at..at + buffer.len() as u64)?);
+        Ok(())
+    }
+
+    unsafe fn view(&self, range: Range<u64>, holder: Arc<dyn Holder>) -> io::Result<View> {
+        self.check()?;
+        let copied = Arc::new(Copied { bytes: self.copied(range)?, holder });
+        let bytes = NonNull::from(copied.bytes.as_slice());
+        // SAFETY: the bytes are in the holder, where nobody can change them.
+        Ok(unsafe { View::new(bytes, copied) })
+    }
+
+    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        let line = |range: &Range<u64>| {
+            range.start - range.start % LINE_BYTES..range.end.next_multiple_of(LINE_BYTES).min(self.bytes)
+        };
+        let mut lines: Vec<_> = ranges.iter().map(line).collect();
+        lines.sort_by_key(|range| range.start);
+        self.disk.operate(|state| state.persist(self.id, &lines))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.disk.is_cut() { Err(power_cut()) } else { Ok(()) }
+    }
+
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+}
