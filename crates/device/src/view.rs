@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "bytes that are not the heap's are reached by pointers")]
 
-use std::ops::Deref;
+use crate::mapped::Toll;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -22,6 +23,8 @@ pub trait Holder: Send + Sync {
 pub struct View {
     bytes: NonNull<[u8]>,
     holder: Arc<dyn Holder>,
+    /// Of memory that is counted.
+    toll: Option<Arc<Toll>>,
 }
 
 // SAFETY: the bytes are not written as long as the holder lives (`View::new`), and the holder may be shared and sent.
@@ -35,7 +38,21 @@ impl View {
     /// # Safety
     /// As long as `holder` lives, the bytes can be read and nobody writes them.
     pub(crate) unsafe fn new(bytes: NonNull<[u8]>, holder: Arc<dyn Holder>) -> Self {
-        Self { bytes, holder }
+        Self { bytes, holder, toll: None }
+    }
+
+    /// The same bytes, of which every touch is counted and paid for.
+    #[must_use]
+    pub fn counted(self, toll: Arc<Toll>) -> Self {
+        Self { toll: Some(toll), ..self }
+    }
+
+    /// These bytes are about to be read: where that is counted, it is counted here.
+    pub fn touch(&self, range: Range<usize>) {
+        if let Some(toll) = &self.toll {
+            let start = self.bytes.as_ptr().cast::<u8>() as usize;
+            toll.read(start + range.start..start + range.end);
+        }
     }
 
     /// Whether all that was read of it so far was there. To be asked after reading: a mapped file that is cut short by

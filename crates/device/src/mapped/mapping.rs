@@ -12,7 +12,7 @@
 #![expect(unsafe_code, reason = "mapping memory is unsafe by nature")]
 
 use super::signal::{Guard, guard};
-use super::{LINE_BYTES, Memory};
+use super::{LINE_BYTES, Memory, Toll};
 use crate::{Holder, View};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -90,6 +90,7 @@ pub struct Mapping {
     path: PathBuf,
     /// Taken when the mapping goes.
     guard: Option<Guard>,
+    toll: Option<Arc<Toll>>,
     _file: File,
 }
 
@@ -104,19 +105,19 @@ impl Mapping {
     /// # Errors
     /// `StorageFull` when there is no room for it; what the operating system says.
     pub fn open(path: &Path, bytes: u64) -> io::Result<Self> {
-        Self::open_as(path, bytes, false)
+        Self::open_as(path, bytes, None)
     }
 
-    /// As [`Mapping::open`], but cache lines are written back even where that makes nothing durable: for memory that stands for
-    /// persistent memory in measurements.
+    /// As [`Mapping::open`], for memory that stands for persistent memory in measurements: cache lines are written back even where
+    /// that makes nothing durable, and what is touched is counted and paid for by `toll`.
     ///
     /// # Errors
     /// As [`Mapping::open`].
-    pub fn open_as_if_persistent(path: &Path, bytes: u64) -> io::Result<Self> {
-        Self::open_as(path, bytes, true)
+    pub fn open_modelled(path: &Path, bytes: u64, toll: Toll) -> io::Result<Self> {
+        Self::open_as(path, bytes, Some(Arc::new(toll)))
     }
 
-    fn open_as(path: &Path, bytes: u64, as_if: bool) -> io::Result<Self> {
+    fn open_as(path: &Path, bytes: u64, toll: Option<Arc<Toll>>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
@@ -145,7 +146,7 @@ impl Mapping {
         let (mapped, persistence) = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
             Ok(mapped) => (mapped, Persistence::lines()),
             Err(Errno::OPNOTSUPP | Errno::INVAL) => {
-                let persistence = if as_if { Persistence::lines() } else { Persistence::Msync };
+                let persistence = if toll.is_some() { Persistence::lines() } else { Persistence::Msync };
                 (map(MapFlags::SHARED)?, persistence)
             }
             Err(error) => return Err(error.into()),
@@ -162,7 +163,7 @@ impl Mapping {
                 return Err(error);
             }
         };
-        Ok(Self { base, bytes, persistence, path: path.to_owned(), guard: Some(guard), _file: file })
+        Ok(Self { base, bytes, persistence, path: path.to_owned(), guard: Some(guard), toll, _file: file })
     }
 
     /// How stores become durable here.
@@ -204,7 +205,11 @@ impl Memory for Mapping {
         let bytes = (range.end - range.start) as usize;
         let bytes = NonNull::slice_from_raw_parts(self.address(range.start, bytes)?, bytes);
         // SAFETY: in the mapping, which the holder keeps along with the promise that nobody writes here.
-        Ok(unsafe { View::new(bytes, holder) })
+        let view = unsafe { View::new(bytes, holder) };
+        Ok(match &self.toll {
+            Some(toll) => view.counted(toll.clone()),
+            None => view,
+        })
     }
 
     fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
@@ -216,6 +221,9 @@ impl Memory for Mapping {
                     let from = range.start - range.start % LINE_BYTES;
                     for line in (from..range.end).step_by(LINE_BYTES as usize) {
                         write_back(self.address(line, 1)?, instruction);
+                    }
+                    if let Some(toll) = &self.toll {
+                        toll.written((range.end - from).div_ceil(LINE_BYTES));
                     }
                 }
                 Persistence::Msync => {

@@ -10,6 +10,7 @@
 //! under a view, and what a crash may leave half written is in no extent that anybody names.
 
 mod directory;
+mod lines;
 mod mapping;
 mod region;
 mod signal;
@@ -18,6 +19,7 @@ mod space;
 mod tests;
 
 pub use directory::MappedDirectory;
+pub use lines::{Timing, Toll, Touched, begin_operation, touched};
 pub use mapping::{Mapping, Persistence};
 pub use region::Region;
 

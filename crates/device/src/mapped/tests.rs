@@ -232,15 +232,22 @@ fn a_cut_tears_lines() {
 fn lines_are_written_back_where_the_kernel_is_asked_for_pages_and_where_it_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("PMEM");
-    for open in [Mapping::open, Mapping::open_as_if_persistent] {
-        let memory = open(&path, 64 << 10).unwrap();
+    for modelled in [false, true] {
+        let toll = Toll::new(&Sched::real(1), Timing::NVDIMM);
+        let memory = match modelled {
+            true => Mapping::open_modelled(&path, 64 << 10, toll),
+            false => Mapping::open(&path, 64 << 10),
+        };
+        let (memory, before) = (memory.unwrap(), touched().written);
         #[expect(unsafe_code, reason = "the memory is this test's alone")]
         // SAFETY: as said.
         unsafe { memory.store(5000, &[9; 9000]) }.unwrap();
         memory.persist(&[5000..14_000, 0..0, 65_535..65_536]).unwrap();
         assert!(persist(&memory, 65_000..65_537).is_err(), "behind the end");
         let shown = memory.persistence().to_string();
-        assert!(shown.contains("fence") || shown.contains("msync"), "{shown}");
+        assert!(shown.contains("fence") || shown.contains("msync") && !modelled, "{shown}");
+        // 5000 to 14,000 begin and end within a line.
+        assert_eq!(touched().written - before, if modelled { 141 + 1 } else { 0 });
     }
     let read = std::fs::read(&path).unwrap();
     assert_eq!((read.len(), read[4999], &read[5000..14_000]), (64 << 10, 0, &[9; 9000][..]));

@@ -5,7 +5,7 @@ use super::verify::verify;
 use super::writer::{FloorOptions, FloorWriter};
 use super::*;
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, compare};
-use cuesta_device::mapped::{MappedDirectory, Region};
+use cuesta_device::mapped::{MappedDirectory, Region, Timing, Toll, begin_operation, touched};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
 use cuesta_device::{Access, Device, Directory, Geometry};
 use cuesta_sched::{Rng, Sched};
@@ -495,4 +495,55 @@ fn what_cannot_be_in_a_floor_is_refused() {
     let oldest = tree.get(&KeyspaceId(3).key(b"key"), Trailer::read_at(Seq(1))).unwrap().unwrap();
     assert_eq!(oldest.trailer.seq(), Seq(1));
     assert_eq!(tree.floors()[254].pointer(0).unwrap(), Some(Pointer { slot: 253, at: 0 }));
+}
+
+/// Trees as a level of them has them: floors of as many keys each, drawn from all. The keys that are there, and the tree.
+fn random_tree(floors: u64, entries: usize) -> (Tree, Vec<Vec<u8>>) {
+    let toll = Arc::new(Toll::new(&Sched::real(1), Timing::NVDIMM));
+    let mut rng = Rng::new(floors);
+    let (mut tree, mut all) = (Tree::default(), Vec::new());
+    for number in 1..=floors {
+        let keys: BTreeSet<_> =
+            (0..entries).map(|_| format!("{:016}", rng.below(10_000_000_000_000_000))).collect();
+        let versions: Vec<_> =
+            keys.iter().zip(number * 1_000_000..).map(|(key, seq)| put(key, seq, 128)).collect();
+        let options = FloorOptions { shared: KeyspaceId(3).key(b""), filter_bits_per_key: 0 };
+        let files = write(number, &versions, options, &tree).unwrap();
+        let [data, meta] = [files.data, files.meta].map(|bytes| View::from(bytes).counted(toll.clone()));
+        let floor = Arc::new(Floor::open(STORE, number, data, meta).unwrap());
+        tree = Tree::new(tree.floors().iter().cloned().chain([floor]).collect()).unwrap();
+        all.extend(versions.into_iter().map(|(key, ..)| key));
+    }
+    (tree, all)
+}
+
+/// Cache lines that a lookup of one of the keys touches, in the mean.
+fn lines_per_get(tree: &Tree, keys: &[Vec<u8>]) -> f64 {
+    let get_all = || {
+        let before = touched().lines;
+        for key in keys {
+            begin_operation();
+            assert!(tree.get(key, Trailer::FIRST).unwrap().is_some());
+        }
+        touched().lines - before
+    };
+    // The first time pages are compared with their checksums.
+    let first = get_all();
+    let lines = get_all();
+    assert!(lines < first);
+    lines as f64 / keys.len() as f64
+}
+
+#[test]
+fn a_floor_more_costs_a_lookup_two_lines() {
+    let (one, keys) = random_tree(1, 14_000);
+    let single = lines_per_get(&one, &keys);
+    // Fourteen probes, the last few in one or two lines; the entry; three for the value.
+    assert!((15.0..19.0).contains(&single), "{single} lines");
+    for floors in [2, 5, 10, 20] {
+        let (tree, keys) = random_tree(floors, 14_000);
+        // A key is as likely to be on any floor.
+        let each = (lines_per_get(&tree, &keys) - single) / ((floors - 1) as f64 / 2.0);
+        assert!((0.5..2.2).contains(&each), "{each} lines for each further floor of {floors}");
+    }
 }
