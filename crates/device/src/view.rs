@@ -47,6 +47,12 @@ impl View {
         Self { toll: Some(toll), ..self }
     }
 
+    /// Some of its bytes; `None` when it does not have them.
+    pub fn part(&self, range: Range<usize>) -> Option<Self> {
+        let bytes = NonNull::from(self.get(range)?);
+        Some(Self { bytes, holder: self.holder.clone(), toll: self.toll.clone() })
+    }
+
     /// These bytes are about to be read: where that is counted, it is counted here.
     pub fn touch(&self, range: Range<usize>) {
         if let Some(toll) = &self.toll {
@@ -91,5 +97,20 @@ impl Deref for View {
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes in memory", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_keeps_the_whole() {
+        let view = View::from(vec![1, 2, 3, 4]);
+        let part = view.part(1..3).and_then(|part| part.part(1..2)).expect("it has them");
+        assert!(view.part(3..5).is_none() && view.part(4..4).is_some());
+        drop(view);
+        assert_eq!(part[..], [3]);
+        part.check().expect("the heap loses nothing");
     }
 }

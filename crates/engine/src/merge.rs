@@ -67,6 +67,16 @@ impl<C: Cursor> Merge<C> {
         Ok(())
     }
 
+    /// The source that the merge's entry is of. To be left on that entry.
+    pub(crate) fn top_mut(&mut self) -> Option<&mut C> {
+        self.sources.get_mut(*self.heap.first()?)
+    }
+
+    /// Goes past the end.
+    pub(crate) fn leave(&mut self) {
+        self.heap.clear();
+    }
+
     fn rebuild(&mut self, direction: Direction) {
         self.direction = direction;
         self.heap.clear();

@@ -17,7 +17,7 @@ use crate::{Holder, View};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -91,6 +91,7 @@ pub struct Mapping {
     /// Taken when the mapping goes.
     guard: Option<Guard>,
     toll: Option<Arc<Toll>>,
+    /// Locked.
     _file: File,
 }
 
@@ -103,7 +104,7 @@ impl Mapping {
     /// Maps `path`, which is made, or made longer, if need be; all of a longer file is mapped.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room for it; what the operating system says.
+    /// `StorageFull` when there is no room for it; `WouldBlock` when it is mapped already; what the operating system says.
     pub fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         Self::open_as(path, bytes, None)
     }
@@ -121,6 +122,15 @@ impl Mapping {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        // As long as the file is open. What it protects is shared by all who map it, in this process and in others.
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let why = format!("{} is mapped already, here or by another process", path.display());
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
         let metadata = file.metadata()?;
         let bytes = bytes.max(metadata.len());
         if bytes == 0 || usize::try_from(bytes).is_err() {

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Persistent memory, dealt out.
 #[derive(Debug)]
 pub struct Region {
-    memory: Arc<dyn Memory>,
+    /// The region's own: two that deal out one memory would deal it out twice.
+    memory: Box<dyn Memory>,
     /// Held for a look-up in the map, never while anything waits.
     space: Mutex<Space>,
 }
@@ -30,7 +31,7 @@ pub(super) struct Extent {
 
 impl Region {
     /// All of `memory`, free.
-    pub fn new(memory: Arc<dyn Memory>) -> Arc<Self> {
+    pub fn new(memory: Box<dyn Memory>) -> Arc<Self> {
         let bytes = memory.bytes() - memory.bytes() % PAGE_BYTES;
         Arc::new(Self { memory, space: Mutex::new(Space::new(bytes)) })
     }
@@ -129,10 +130,9 @@ impl Extent {
     /// The first `bytes`, where they lie; the extent is not written again.
     pub(super) fn view(self: &Arc<Self>, bytes: u64) -> io::Result<View> {
         let range = self.within(0, bytes)?;
-        let memory = self.region.memory.clone();
-        // SAFETY: the holder is this extent in an `Arc`, which nobody has by `&mut` (there is no `Arc::get_mut` in this
-        // module), and it keeps the region with its memory.
-        unsafe { memory.view(range, self.clone()) }
+        // SAFETY: who holds the view holds this extent by `Arc`, so nobody has it by `&mut` meanwhile; and the extent keeps the
+        // region with its memory.
+        unsafe { self.region.memory.view(range, self.clone()) }
     }
 
     /// Takes the pages behind it, too; `false` where they are another's.

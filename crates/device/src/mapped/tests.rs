@@ -12,7 +12,7 @@ const PREFIXES: &[&str] = &["data-", "meta-"];
 const MIB: u64 = 1 << 20;
 
 fn on_files(path: &Path, bytes: u64) -> Arc<MappedDirectory> {
-    let memory = Arc::new(Mapping::open(&path.join("PMEM"), bytes).unwrap());
+    let memory = Box::new(Mapping::open(&path.join("PMEM"), bytes).unwrap());
     MappedDirectory::new(Arc::new(FileDirectory::open(path).unwrap()), Region::new(memory), PREFIXES)
 }
 
@@ -254,10 +254,17 @@ fn lines_are_written_back_where_the_kernel_is_asked_for_pages_and_where_it_is_no
 }
 
 #[test]
-fn a_disk_that_is_too_small_shows_when_the_file_is_opened() {
+fn what_cannot_be_mapped_shows_when_it_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     assert!(Mapping::open(&dir.path().join("PMEM"), 1 << 52).is_err());
     assert!(Mapping::open(&dir.path().join("EMPTY"), 0).is_err());
+    // Another has it: two mappings of one file would be two views of what each thinks is its own.
+    let first = Mapping::open(&dir.path().join("TWICE"), 4096).unwrap();
+    let second = Mapping::open(&dir.path().join("TWICE"), 4096).unwrap_err();
+    assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
+    assert!(second.to_string().contains("is mapped already"), "{second}");
+    drop(first);
+    Mapping::open(&dir.path().join("TWICE"), 4096).unwrap();
     // A directory that is not there.
     assert!(Mapping::open(&dir.path().join("no/PMEM"), 4096).is_err());
 }

@@ -25,10 +25,10 @@ struct SimMemory {
 impl SimDisk {
     /// The file `name` as memory of `bytes` bytes; made, durable and zero, if there is none. To be asked for anew after a cut or a
     /// kill.
-    pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Arc<dyn Memory> {
+    pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Box<dyn Memory> {
         let id = self.with(|state| state.memory(tier, name, bytes));
         let place = format!("simulated tier {tier}/{name}");
-        Arc::new(SimMemory { disk: self.clone(), id, bytes, place })
+        Box::new(SimMemory { disk: self.clone(), id, bytes, place })
     }
 }
 

@@ -1,11 +1,12 @@
 //! Walks over one floor, and over all floors of a tree.
 //!
 //! Each floor of a tree is a source of a merge. Going somewhere is one cascading search for all of them; a step is one of a
-//! heap. Keys are put together in a buffer of the floor's cursor, values are not copied.
+//! heap. Keys are put together in a buffer of the floor's cursor, values are not copied. Of the floors that the walk is not on
+//! only entries are read, and no values.
 
 use super::{Floor, Head, PREFIX_BYTES, Tree};
 use crate::error::Result;
-use crate::key::{Cursor, Entry, Target, Trailer};
+use crate::key::{Cursor, Entry, Target};
 use crate::merge::Merge;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,29 +18,36 @@ pub(super) struct FloorCursor {
     /// `None` past either end.
     at: Option<u32>,
     key: Vec<u8>,
-    trailer: Trailer,
+    head: Option<Head>,
+    /// Where the value is, once it was asked for.
     value: Range<usize>,
 }
 
 impl FloorCursor {
     pub(super) fn new(floor: Arc<Floor>) -> Self {
         let key = floor.shape.shared.clone();
-        Self { floor, at: None, key, trailer: Trailer::LAST, value: 0..0 }
+        Self { floor, at: None, key, head: None, value: 0..0 }
     }
 
     /// To entry `at`; past the end where there is none.
     fn seat(&mut self, at: Option<u32>) -> Result<()> {
-        self.at = None;
+        (self.at, self.head, self.value) = (None, None, 0..0);
         let Some(at) = at.filter(|at| *at < self.floor.entries) else { return Ok(()) };
-        let head: Head = self.floor.head(at)?;
+        let head = self.floor.head(at)?;
         self.key.truncate(self.floor.shape.shared.len());
         self.key.extend_from_slice(&head.prefix[..PREFIX_BYTES.min(head.key_bytes as usize)]);
         if head.rest_bytes() > 0 {
             self.key.extend_from_slice(self.floor.rest(&head)?);
         }
-        self.value = self.floor.value_range(&head)?;
-        self.trailer = head.trailer;
-        self.at = Some(at);
+        (self.at, self.head) = (Some(at), Some(head));
+        Ok(())
+    }
+
+    /// Finds the value of the entry that the cursor is on, which has none before.
+    pub(super) fn take_value(&mut self) -> Result<()> {
+        if let Some(head) = &self.head {
+            self.value = self.floor.value_range(head)?;
+        }
         Ok(())
     }
 
@@ -56,8 +64,7 @@ impl FloorCursor {
 
 impl Cursor for FloorCursor {
     fn begin(&mut self, _: Target<'_>) -> Result<()> {
-        self.at = None;
-        Ok(())
+        self.seat(None)
     }
 
     fn finish(&mut self, target: Target<'_>) -> Result<()> {
@@ -80,9 +87,8 @@ impl Cursor for FloorCursor {
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
-        self.at?;
-        let value = self.floor.value(self.value.clone());
-        Some(Entry { key: &self.key, trailer: self.trailer, value })
+        let head = self.head.as_ref()?;
+        Some(Entry { key: &self.key, trailer: head.trailer, value: self.floor.value(self.value.clone()) })
     }
 }
 
@@ -100,6 +106,24 @@ impl TreeCursor {
         let sources = tree.floors().iter().rev().cloned().map(FloorCursor::new).collect();
         Self { tree, merge: Merge::new(sources), seats: Vec::new() }
     }
+
+    /// After a move: finds the value, and sees to it that nobody is left on an entry that was not there.
+    fn arrive(&mut self, moved: Result<()>) -> Result<()> {
+        let taken = moved.and_then(|()| self.merge.top_mut().map_or(Ok(()), FloorCursor::take_value));
+        let arrived = self.tree.check_memory().and(taken);
+        if arrived.is_err() {
+            self.merge.leave();
+        }
+        arrived
+    }
+
+    /// Whether the value of the entry that the walk is on was there when it was read. To be asked after that.
+    ///
+    /// # Errors
+    /// `Io` when the memory was lost.
+    pub(crate) fn check_value(&self) -> Result<()> {
+        self.tree.check_memory()
+    }
 }
 
 impl Cursor for TreeCursor {
@@ -110,20 +134,27 @@ impl Cursor for TreeCursor {
     fn finish(&mut self, target: Target<'_>) -> Result<()> {
         match target {
             Target::AtOrAfter(key, trailer) | Target::Before(key, trailer) => {
-                self.tree.seats(key, trailer, &mut self.seats)?;
+                let found = self.tree.seats(key, trailer, &mut self.seats);
+                if found.is_err() {
+                    return self.arrive(found);
+                }
             }
             Target::First | Target::Last => self.seats.resize(self.tree.floors().len(), 0),
         }
         let seats = self.seats.iter().rev();
-        self.merge.finish_with(target.is_forward(), seats, |source, seat| source.seat_at(target, *seat))
+        let seat = |source: &mut FloorCursor, seat: &u32| source.seat_at(target, *seat);
+        let moved = self.merge.finish_with(target.is_forward(), seats, seat);
+        self.arrive(moved)
     }
 
     fn next(&mut self) -> Result<()> {
-        self.merge.next()
+        let moved = self.merge.next();
+        self.arrive(moved)
     }
 
     fn prev(&mut self) -> Result<()> {
-        self.merge.prev()
+        let moved = self.merge.prev();
+        self.arrive(moved)
     }
 
     fn entry(&self) -> Option<Entry<'_>> {

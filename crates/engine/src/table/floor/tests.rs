@@ -1,15 +1,15 @@
 use super::cursor::TreeCursor;
 use super::entry::Pointer;
-use super::tree::Hit;
 use super::verify::verify;
 use super::writer::{FloorOptions, FloorWriter};
 use super::*;
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, compare};
-use cuesta_device::mapped::{MappedDirectory, Region, Timing, Toll, begin_operation, touched};
+use cuesta_device::mapped::{MappedDirectory, Mapping, Region, Timing, Toll, begin_operation, touched};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
-use cuesta_device::{Access, Device, Directory, Geometry};
+use cuesta_device::{Access, Device, Directory, FileDirectory, Geometry};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -76,6 +76,11 @@ fn add(tree: &Tree, versions: &[Version], options: FloorOptions) -> Tree {
     let number = tree.floors().len() as u64 + 1;
     let floor = write(number, versions, options, tree).unwrap().open(number).unwrap();
     Tree::new(tree.floors().iter().cloned().chain([floor]).collect()).unwrap()
+}
+
+/// The newest version of `key` that a read at `bound` sees.
+fn get(tree: &Tree, key: &[u8], bound: Trailer) -> Result<Option<(Trailer, Vec<u8>)>> {
+    tree.get(key, bound, |hit| (hit.trailer, hit.value.to_vec()))
 }
 
 fn sorted(mut versions: Vec<Version>) -> Vec<Version> {
@@ -222,8 +227,8 @@ fn a_lookup_finds_what_a_scan_of_all_floors_finds() {
                 .iter()
                 .find(|(k, trailer, _)| compare((k, *trailer), (&key, bound)) != Ordering::Less)
                 .filter(|(k, ..)| *k == key)
-                .map(|(_, trailer, value)| Hit { trailer: *trailer, value });
-            assert_eq!(made.tree.get(&key, bound).unwrap(), expected, "{}", key.escape_ascii());
+                .map(|(_, trailer, value)| (*trailer, value.clone()));
+            assert_eq!(get(&made.tree, &key, bound).unwrap(), expected, "{}", key.escape_ascii());
         }
     });
 }
@@ -303,7 +308,7 @@ fn every_pointer_leads_where_the_floors_below_say() {
 #[test]
 fn a_tree_without_floors_has_nothing_and_a_floor_has_something() {
     let tree = Tree::default();
-    assert_eq!(tree.get(b"key", Trailer::FIRST).unwrap(), None);
+    assert_eq!(get(&tree, b"key", Trailer::FIRST).unwrap(), None);
     let mut cursor = TreeCursor::new(tree.clone());
     for target in [Target::First, Target::Last, Target::Before(b"key", Trailer::LAST)] {
         cursor.go(target).unwrap();
@@ -367,8 +372,8 @@ fn damage_is_found_when_it_is_first_touched_and_never_believed() {
         // As it is found by readers, without what the verification has looked at.
         let tree = open_all(&damaged).unwrap();
         for (key, trailer, value) in &all {
-            match tree.get(key, Trailer::FIRST) {
-                Ok(hit) => assert_eq!(hit, Some(Hit { trailer: *trailer, value })),
+            match get(&tree, key, Trailer::FIRST) {
+                Ok(hit) => assert_eq!(hit, Some((*trailer, value.clone()))),
                 Err(error) => {
                     later += 1;
                     assert!(error.is_corrupt(), "round {round}: {error}");
@@ -431,10 +436,64 @@ fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finishe
     });
     let tree = Tree::new(floors.collect()).unwrap();
     for (key, trailer, value) in &all {
-        assert_eq!(tree.get(key, Trailer::FIRST).unwrap(), Some(Hit { trailer: *trailer, value }));
+        assert_eq!(get(&tree, key, Trailer::FIRST).unwrap(), Some((*trailer, value.clone())));
     }
     for n in 1..=4 {
         verify(&Tree::new(tree.floors()[..n].to_vec()).unwrap(), &mut |_| {}).unwrap();
+    }
+}
+
+#[test]
+fn a_mapping_that_was_cut_short_is_an_error_and_no_wrong_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("PMEM");
+    let region = Region::new(Box::new(Mapping::open(&path, 1 << 20).unwrap()));
+    let directory =
+        MappedDirectory::new(Arc::new(FileDirectory::open(dir.path()).unwrap()), region, &["data-"]);
+    let (files, all) = four_floors();
+    let mapped = |bytes: &[u8]| {
+        let file = directory.create("data-1", Access::Direct).unwrap();
+        file.write_at(bytes, 0).unwrap();
+        // The view keeps it.
+        directory.remove("data-1").unwrap();
+        file.view().unwrap().unwrap()
+    };
+    let floors = files.iter().zip(1..).map(|(files, number)| {
+        // The data parts last, so that the newest floor's is the end of the file.
+        let (meta, data) = (mapped(&files.meta), mapped(&files.data));
+        Floor::open(STORE, number, data, meta).map(Arc::new).unwrap()
+    });
+    let tree = Tree::new(floors.collect()).unwrap();
+    let [mut cursor, mut newest] = [(); 2].map(|()| TreeCursor::new(tree.clone()));
+    // All pages are known to be sound.
+    all.iter().for_each(|(key, ..)| assert!(get(&tree, key, Trailer::FIRST).unwrap().is_some()));
+    cursor.go(Target::First).unwrap();
+    newest.go(Target::AtOrAfter(&all[450].0, Trailer::FIRST)).unwrap();
+    newest.check_value().unwrap();
+    let cut =
+        |bytes: usize| OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes as u64).unwrap();
+    let before: usize = files.iter().map(|files| files.meta.len() + files.data.len()).sum();
+    cut(before - files[3].data.len());
+    // Its entries are all there, and lead to zeros; who has read a value asks whether it was there.
+    assert_eq!(newest.entry().unwrap().value, [0; 100]);
+    newest.check_value().unwrap_err();
+    let keys: BTreeSet<_> = all.iter().map(|(key, ..)| key.as_slice()).collect();
+    let failed = loop {
+        assert!(keys.contains(cursor.entry().unwrap().key));
+        if let Err(error) = cursor.next() {
+            break error;
+        }
+    };
+    assert!(failed.to_string().contains("was cut short"), "{failed}");
+    cut(0);
+    for (key, ..) in &all {
+        let error = get(&tree, key, Trailer::FIRST).unwrap_err();
+        assert!(!error.is_corrupt() && error.to_string().contains("was cut short"), "{error}");
+    }
+    assert!(cursor.check_value().is_err());
+    for target in [Target::First, Target::Last, Target::Before(&all[9].0, Trailer::FIRST)] {
+        cursor.go(target).unwrap_err();
+        assert_eq!(cursor.entry(), None);
     }
 }
 
@@ -464,7 +523,7 @@ fn a_pointer_to_what_is_not_there_is_an_error() {
     // It has the right number, and is another.
     let other = write(1, &few, FloorOptions::default(), &Tree::default()).unwrap().open(1).unwrap();
     let tree = Tree::new(vec![other, upper]).unwrap();
-    let error = tree.get(&few[0].0, Trailer::FIRST).map(drop).unwrap_err();
+    let error = get(&tree, &few[0].0, Trailer::FIRST).map(drop).unwrap_err();
     assert!(error.is_corrupt() && error.to_string().contains("entry 40 of floor 0"), "{error}");
     let error = verify(&tree, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("instead of"), "{error}");
@@ -490,11 +549,19 @@ fn what_cannot_be_in_a_floor_is_refused() {
     assert_eq!(tree.floors().len(), FLOORS_MAX);
     let error = write(999, &[put("key", 999, 1)], FloorOptions::default(), &tree).map(drop).unwrap_err();
     assert!(error.to_string().contains("one more than a tree can have"), "{error}");
-    let newest = tree.get(&KeyspaceId(3).key(b"key"), Trailer::FIRST).unwrap().unwrap();
-    assert_eq!(newest.trailer.seq(), Seq(FLOORS_MAX as u64));
-    let oldest = tree.get(&KeyspaceId(3).key(b"key"), Trailer::read_at(Seq(1))).unwrap().unwrap();
-    assert_eq!(oldest.trailer.seq(), Seq(1));
+    let newest = get(&tree, &KeyspaceId(3).key(b"key"), Trailer::FIRST).unwrap().unwrap();
+    assert_eq!(newest.0.seq(), Seq(FLOORS_MAX as u64));
+    let oldest = get(&tree, &KeyspaceId(3).key(b"key"), Trailer::read_at(Seq(1))).unwrap().unwrap();
+    assert_eq!(oldest.0.seq(), Seq(1));
     assert_eq!(tree.floors()[254].pointer(0).unwrap(), Some(Pointer { slot: 253, at: 0 }));
+}
+
+/// Bytes where a file would lie: from a page's first on, so that lines are counted alike each time.
+fn on_a_page(bytes: &[u8]) -> View {
+    let mut room = vec![0; bytes.len() + PAGE_BYTES];
+    let at = room.as_ptr().align_offset(PAGE_BYTES);
+    room[at..at + bytes.len()].copy_from_slice(bytes);
+    View::from(room).part(at..at + bytes.len()).unwrap()
 }
 
 /// Trees as a level of them has them: floors of as many keys each, drawn from all. The keys that are there, and the tree.
@@ -509,7 +576,7 @@ fn random_tree(floors: u64, entries: usize) -> (Tree, Vec<Vec<u8>>) {
             keys.iter().zip(number * 1_000_000..).map(|(key, seq)| put(key, seq, 128)).collect();
         let options = FloorOptions { shared: KeyspaceId(3).key(b""), filter_bits_per_key: 0 };
         let files = write(number, &versions, options, &tree).unwrap();
-        let [data, meta] = [files.data, files.meta].map(|bytes| View::from(bytes).counted(toll.clone()));
+        let [data, meta] = [files.data, files.meta].map(|bytes| on_a_page(&bytes).counted(toll.clone()));
         let floor = Arc::new(Floor::open(STORE, number, data, meta).unwrap());
         tree = Tree::new(tree.floors().iter().cloned().chain([floor]).collect()).unwrap();
         all.extend(versions.into_iter().map(|(key, ..)| key));
@@ -523,7 +590,7 @@ fn lines_per_get(tree: &Tree, keys: &[Vec<u8>]) -> f64 {
         let before = touched().lines;
         for key in keys {
             begin_operation();
-            assert!(tree.get(key, Trailer::FIRST).unwrap().is_some());
+            assert!(get(tree, key, Trailer::FIRST).unwrap().is_some());
         }
         touched().lines - before
     };
@@ -540,10 +607,36 @@ fn a_floor_more_costs_a_lookup_two_lines() {
     let single = lines_per_get(&one, &keys);
     // Fourteen probes, the last few in one or two lines; the entry; three for the value.
     assert!((15.0..19.0).contains(&single), "{single} lines");
-    for floors in [2, 5, 10, 20] {
+    let mut told = format!("lines a lookup: 1 floor {single:.1}");
+    for floors in [5, 10, 20] {
         let (tree, keys) = random_tree(floors, 14_000);
         // A key is as likely to be on any floor.
-        let each = (lines_per_get(&tree, &keys) - single) / ((floors - 1) as f64 / 2.0);
+        let lines = lines_per_get(&tree, &keys);
+        let each = (lines - single) / ((floors - 1) as f64 / 2.0);
+        told += &format!(", {floors} floors {lines:.1}");
         assert!((0.5..2.2).contains(&each), "{each} lines for each further floor of {floors}");
     }
+    println!("{told}");
+}
+
+#[test]
+fn a_seek_reads_the_value_of_one_floor_alone() {
+    let seeks = |floors: u64| {
+        let (tree, keys) = random_tree(floors, 2000);
+        let mut cursor = TreeCursor::new(tree);
+        let mut seek_all = || {
+            let before = touched().lines;
+            for key in &keys {
+                begin_operation();
+                cursor.go(Target::AtOrAfter(key, Trailer::FIRST)).unwrap();
+                assert_eq!(cursor.entry().unwrap().value.len(), 128);
+            }
+            (touched().lines - before) as f64 / keys.len() as f64
+        };
+        seek_all();
+        seek_all()
+    };
+    let (one, ten) = (seeks(1), seeks(10));
+    println!("lines a seek: 1 floor {one:.1}, 10 floors {ten:.1}");
+    assert!((ten - one) / 9.0 < 3.0, "{one} lines for one floor, {ten} for ten");
 }

@@ -14,7 +14,7 @@ use crate::key::Trailer;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Floors that point into those below them.
+/// Floors that point into those below them, all in one memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     /// The bottom first: a floor's slot is its place here.
@@ -74,8 +74,27 @@ impl Tree {
         Cascade { floors: &self.floors, key, trailer, next }
     }
 
-    /// The newest version of `key` at or after `bound` in the order of versions.
-    pub(crate) fn get(&self, key: &[u8], bound: Trailer) -> Result<Option<Hit<'_>>> {
+    /// What `take` makes of the newest version of `key` at or after `bound` in the order of versions.
+    ///
+    /// # Errors
+    /// `Corrupt` with file and offset; `Io` when the memory was lost before `take` was done with it.
+    pub(crate) fn get<R>(
+        &self,
+        key: &[u8],
+        bound: Trailer,
+        take: impl FnOnce(Hit<'_>) -> R,
+    ) -> Result<Option<R>> {
+        let taken = self.find(key, bound).map(|hit| hit.map(take));
+        // What was found is worth something only if it was there; damage may be zeros in place of what was lost.
+        self.check_memory().and(taken)
+    }
+
+    /// Whether all that was read so far was there.
+    pub(super) fn check_memory(&self) -> Result<()> {
+        self.floors.first().map_or(Ok(()), |floor| floor.meta.check_memory())
+    }
+
+    fn find(&self, key: &[u8], bound: Trailer) -> Result<Option<Hit<'_>>> {
         // The first floor from `slot` down whose filter does not deny the key.
         let first_of = |mut slot: usize| -> Result<Option<usize>> {
             while let Some(below) = slot.checked_sub(1) {

@@ -39,6 +39,7 @@ pub(crate) fn verify(tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<()> {
     let mut data_at = HEADER_BYTES as u64;
     cursor.go(Target::First)?;
     for at in 0..floor.entries {
+        cursor.take_value()?;
         let Some(entry) = cursor.entry() else { return Err(Error::internal("a floor ends early")) };
         let offset = Floor::entry_at(at);
         let malformed = |why: Malformed| floor.meta.corrupt(offset, why.0);
