@@ -58,6 +58,8 @@ struct Written {
     len: u64,
     /// What was stored since the last sync, in bytes of the file: in order, apart from each other.
     dirty: Vec<Range<u64>>,
+    /// A sync has failed. What it was to write back may be gone, and no later one would tell.
+    is_unsure: bool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -235,14 +237,15 @@ impl Written {
     }
 
     fn sync(&mut self, region: &Region) -> io::Result<()> {
-        let Some(extent) = &self.extent else { return Ok(()) };
-        if self.dirty.is_empty() {
-            return Ok(());
+        if self.is_unsure {
+            return Err(io::Error::other("an earlier sync of this file has failed"));
         }
+        let Some(extent) = self.extent.as_ref().filter(|_| !self.dirty.is_empty()) else { return Ok(()) };
         let lines = self.dirty.iter().map(|range| extent.at() + range.start..extent.at() + range.end);
-        region.persist(&lines.collect::<Vec<_>>())?;
+        let persisted = region.persist(&lines.collect::<Vec<_>>());
+        self.is_unsure = persisted.is_err();
         self.dirty.clear();
-        Ok(())
+        persisted
     }
 }
 

@@ -5,12 +5,11 @@
 //! Where memory stands for slower memory, each line is a debt, and what a thread owes is spun off when it is above a microsecond, as a
 //! clock cannot be asked for less. Views of memory that is what it is count nothing.
 
+use super::LINE_BYTES;
 use cuesta_sched::Sched;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::time::Duration;
-
-use super::LINE_BYTES;
 
 /// A debt is paid from here on.
 const DEBT_MAX: Duration = Duration::from_micros(1);

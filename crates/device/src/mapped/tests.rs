@@ -1,5 +1,5 @@
 use super::*;
-use crate::sim::{SimConfig, SimDisk, Survival};
+use crate::sim::{Effect, Fault, SimConfig, SimDisk, Survival, SyncFailure};
 use crate::{Access, Device, Directory, FileDirectory};
 use cuesta_sched::{Rng, Sched};
 use std::fs::{File, OpenOptions};
@@ -166,6 +166,22 @@ fn a_file_that_was_viewed_is_whole_after_a_power_cut() {
         lost += disk.pending_len();
     }
     assert!(lost > 500, "{lost} stores that nobody waited for");
+}
+
+#[test]
+fn a_file_whose_sync_has_failed_is_never_viewed() {
+    let disk = simulated();
+    let directory = on_disk(&disk, MIB);
+    let file = create(&directory, "data-1");
+    file.write_at(&[7; 5000], 0).unwrap();
+    disk.set_faults(vec![Fault::new(Effect::SyncFails(SyncFailure::CleanNew))]);
+    file.sync().unwrap_err();
+    disk.set_faults(Vec::new());
+    assert!(file.sync().is_err() && file.view().is_err() && file.extent().is_none());
+    // Another is whole.
+    let file = create(&directory, "data-2");
+    file.write_at(&[7; 5000], 0).unwrap();
+    assert_eq!(file.view().unwrap().unwrap()[..], [7; 5000]);
 }
 
 #[test]

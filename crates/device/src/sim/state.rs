@@ -143,8 +143,8 @@ impl File {
         }
     }
 
-    /// Makes what is pending in these ranges durable, and leaves the rest.
-    fn make_durable_in(&mut self, ranges: &[Range<u64>]) {
+    /// Settles what is pending in these ranges, and leaves the rest: it is durable from now on, or counts as clean and is not.
+    fn settle_in(&mut self, ranges: &[Range<u64>], is_durable: bool) {
         for pending in std::mem::take(&mut self.pending) {
             let Change::Data { offset, bytes } = pending.change else {
                 self.pending.push(pending);
@@ -162,7 +162,9 @@ impl File {
                     let change = Change::Data { offset: at, bytes: piece(at, from).into() };
                     self.pending.push(Pending { number: pending.number, change });
                 }
-                self.durable[from as usize..to as usize].copy_from_slice(piece(from, to));
+                if is_durable {
+                    self.durable[from as usize..to as usize].copy_from_slice(piece(from, to));
+                }
                 at = to;
             }
             if at < end {
@@ -497,13 +499,18 @@ impl State {
         let file = self.file(id)?;
         match fate {
             Fate::Fault(Effect::SyncLies) => Ok(()),
-            Fate::Fault(Effect::SyncFails(failure)) => {
-                file.sync_fails |= failure == SyncFailure::Sticky;
+            Fate::Fault(Effect::SyncFails(SyncFailure::Sticky)) => {
+                file.sync_fails = true;
+                Err(Failure::Io.error())
+            }
+            // Memory shows what was stored to it, whatever becomes of it.
+            Fate::Fault(Effect::SyncFails(_)) => {
+                file.settle_in(ranges, false);
                 Err(Failure::Io.error())
             }
             _ if file.sync_fails => Err(Failure::Io.error()),
             _ => {
-                file.make_durable_in(ranges);
+                file.settle_in(ranges, true);
                 Ok(())
             }
         }
