@@ -11,6 +11,7 @@ use crate::table::Compression;
 use cuesta_device::ALIGNMENT;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -147,8 +148,8 @@ pub struct Options {
     /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
     /// until it is so many times larger than that.
     pub level_ratio: u32,
-    /// In profile `fragmented`: how many runs a guard may have. More means fewer bytes rewritten, and more tables that a read
-    /// asks.
+    /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
+    /// more tables that a read asks.
     pub runs_max: u32,
     /// Tables in level 0 that make a merge due.
     pub level0_merge: u32,
@@ -211,6 +212,9 @@ impl Default for Options {
 }
 
 impl Options {
+    /// What `runs_max` may be.
+    pub const RUNS_MAX_ALLOWED: RangeInclusive<u32> = 2..=64;
+
     /// One tier at `path`, bounded by 1 TiB.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { tiers: vec![TierOptions::fast(path, 1 << 40)], ..Self::default() }
@@ -357,7 +361,8 @@ impl Options {
         between("table_bytes", self.table_bytes, 32 << 10, 1 << 32)?;
         between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;
-        between("runs_max", self.runs_max.into(), 2, 64)?;
+        let (least, most) = Self::RUNS_MAX_ALLOWED.into_inner();
+        between("runs_max", self.runs_max.into(), least.into(), most.into())?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;

@@ -18,6 +18,7 @@ use cuesta_bench::{
 };
 use serde_json::{Value, json};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 const FAST_BYTES: u64 = 1 << 30;
@@ -39,6 +40,12 @@ const IN_MEMORY: &str = "/dev/shm";
 const SECONDS_MAX: f64 = 86_400.0;
 const CAPACITY_BYTES: u64 = 64 << 30;
 
+/// What `--max-runs` may be.
+fn runs_allowed() -> RangeInclusive<i64> {
+    let (least, most) = Options::RUNS_MAX_ALLOWED.into_inner();
+    least.into()..=most.into()
+}
+
 /// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
@@ -55,7 +62,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "leveled")]
     profile: Profile,
     /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
-    #[arg(long, value_name = "RUNS", default_value_t = Options::default().runs_max, conflicts_with = "against")]
+    #[arg(
+        long,
+        value_name = "RUNS",
+        default_value_t = Options::default().runs_max,
+        value_parser = clap::value_parser!(u32).range(runs_allowed()),
+        conflicts_with = "against"
+    )]
     max_runs: u32,
     /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
     #[arg(long, default_value = "approx", conflicts_with = "against")]

@@ -152,6 +152,8 @@ fn wrong_usage_is_told_and_changes_nothing() {
     assert_eq!(shell.fails(&["frobnicate"]).0, 2);
     assert_eq!(shell.fails(&["bench", "--workload", "z"]).0, 2);
     assert_eq!(shell.fails(&["bench", "--value-bytes", "3"]).0, 6);
+    let (code, told) = shell.fails(&["bench", "--profile", "fragmented", "--max-runs", "1"]);
+    assert!(code == 2 && told.contains("--max-runs") && told.contains("2..=64"), "{code}: {told}");
     let (code, told) = shell.fails(&["get", "k"]);
     assert!(code == 1 && told.contains("there is no store"), "{told}");
     assert_eq!(shell.fails(&["load", "--format", "tsv", "absent"]).0, 5);

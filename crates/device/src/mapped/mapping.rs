@@ -1,9 +1,9 @@
 //! A file of the operating system, mapped.
 //!
 //! Where the file system maps the medium itself (DAX), the kernel is asked for a mapping whose pages are durable places
-//! (`MAP_SYNC`); then stores are made durable by writing their cache lines back, and a fence behind the last (Intel's
-//! "Persistent memory programming", chapter 9: `clwb`, or what older processors have instead, then `sfence`). Elsewhere
-//! `msync` writes pages back.
+//! (`MAP_SYNC`, see mmap(2)); then stores are made durable by writing their cache lines back, and a fence behind the last
+//! (`clwb`, or what older processors have instead, then `sfence`: Intel's Software Developer's Manual, volume 2, on either).
+//! Elsewhere `msync` writes pages back.
 //!
 //! The file is as long as the mapping from the start, with its blocks allocated where the file system can, so that a full disk
 //! shows when the store is opened and not at a store instruction. What can still go wrong under a mapping (somebody cuts the
