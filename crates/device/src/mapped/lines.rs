@@ -104,7 +104,7 @@ impl Thread {
 }
 
 impl Toll {
-    /// Counts, and spins by the clock of `sched`.
+    /// Counts, and spins by the clock of `sched`, which must be a real one where lines cost anything.
     pub fn new(sched: &Sched, timing: Timing) -> Self {
         Self { timing, sched: sched.clone() }
     }

@@ -3,7 +3,8 @@
 //! The kernel raises it where a mapped file has no byte any more: somebody cut it short, or its medium failed. For a mapping
 //! that is guarded the handler notes the loss and puts a page of zeros in the place, so that the instruction that was
 //! interrupted goes on; who has read asks [`Guard::is_lost`] before the bytes are believed. The note is made before the page
-//! is: who sees zeros sees the note. Any other SIGBUS goes to whoever had the signal before.
+//! is: who sees zeros sees the note. Any other SIGBUS goes to whoever had the signal before, and so does one that somebody sent: it
+//! has no address.
 //!
 //! The handler does what a handler may: it reads and writes atomics, and makes two system calls.
 
@@ -119,13 +120,15 @@ fn replaced(address: usize) -> bool {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a handler of this kind a description of the signal; for SIGBUS it has an address.
+    // SAFETY: the kernel hands a handler of this kind a description of the signal.
+    let is_fault = unsafe { (*info).si_code } > 0;
+    // SAFETY: as above; of a fault the description has an address, of others it is not looked at.
     let address = unsafe { (*info).si_addr() } as usize;
     // SAFETY: the thread's own error number, which the interrupted code may be about to look at.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let kept = unsafe { *errno };
-    let is_ours = replaced(address);
+    let is_ours = is_fault && replaced(address);
     // SAFETY: as above.
     unsafe { *errno = kept };
     if is_ours {
@@ -145,13 +148,19 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
                 handler(signal);
             }
         }
-        // Nobody wanted it: the instruction is tried again, and the process ends as it would have.
+        // A fault cannot be ignored, but what was sent can.
+        Some((libc::SIG_IGN, _)) if !is_fault => {}
+        // Nobody wanted it, and the process ends as it would have: the instruction is tried again, or the signal, which waits
+        // for this handler's end, comes again.
         _ => {
-            // SAFETY: the default action.
+            // SAFETY: the default action; both calls are allowed in a handler.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+                if !is_fault {
+                    libc::raise(libc::SIGBUS);
+                }
             }
         }
     }

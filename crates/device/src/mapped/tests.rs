@@ -322,12 +322,26 @@ fn reach_into_nothing(how: &str) {
         // SAFETY: ends the process, and nothing else.
         unsafe { libc::_exit(42) };
     }
-    if how == "handled" {
+    if how.ends_with("handled") {
         // SAFETY: the handler does what a handler may.
         unsafe { libc::signal(libc::SIGBUS, own as *const () as usize) };
     }
+    let instead = match how.split_once(", ") {
+        Some((_, "ignored")) => Some(libc::SIG_IGN),
+        Some((_, "default")) => Some(libc::SIG_DFL),
+        _ => None,
+    };
+    if let Some(action) = instead {
+        // SAFETY: no handler at all, not even Rust's own.
+        unsafe { libc::signal(libc::SIGBUS, action) };
+    }
     let dir = tempfile::tempdir().unwrap();
     let _guarded = Mapping::open(&dir.path().join("PMEM"), 64 << 10).unwrap();
+    if how.starts_with("sent") {
+        // SAFETY: a signal to this very thread.
+        unsafe { libc::raise(libc::SIGBUS) };
+        return;
+    }
     let file = File::create_new(dir.path().join("other")).unwrap();
     file.set_len(8192).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(dir.path().join("other")).unwrap();
@@ -347,8 +361,14 @@ fn another_ones_sigbus_is_passed_on() {
     if let Ok(how) = std::env::var(CHILD) {
         return reach_into_nothing(&how);
     }
-    assert_eq!(in_a_child("handled").code(), Some(42), "to who had it before");
-    assert_eq!(in_a_child("unhandled").signal(), Some(libc::SIGBUS), "to the default");
+    for kind in ["fault", "sent"] {
+        assert_eq!(in_a_child(&format!("{kind}, handled")).code(), Some(42), "{kind}: to who had it before");
+        let by_default = in_a_child(&format!("{kind}, default"));
+        assert_eq!(by_default.signal(), Some(libc::SIGBUS), "{kind}: to the default");
+    }
+    assert_eq!(in_a_child("fault, Rust's own").signal(), Some(libc::SIGBUS), "which finds no stack there");
+    assert_eq!(in_a_child("fault, ignored").signal(), Some(libc::SIGBUS), "which no process can");
+    assert!(in_a_child("sent, ignored").success());
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl State {
     }
 
     /// Whether a flush or a plan is being carried out.
-    fn is_at_work(&self) -> bool {
+    fn has_jobs(&self) -> bool {
         self.flushing || !self.running.is_empty()
     }
 
@@ -229,7 +229,7 @@ impl Background {
                 self.changed.notify_all();
             }
             let generation = engine.current.load().generation;
-            let nothing_runs = !state.is_at_work() && !engine.tables.has_garbage();
+            let nothing_runs = !state.has_jobs() && !engine.tables.has_garbage();
             if nothing_runs && state.idle_at == Some(generation) {
                 return Err(engine.full(bytes));
             }
@@ -288,7 +288,7 @@ impl Engine {
         self.background.wait_while_state(self, &[Awaited::Flush, Awaited::Merge], |state| {
             let generation = self.current.load().generation;
             // What a job took in is closed and removed only after its edit.
-            state.is_at_work()
+            state.has_jobs()
                 || !self.current.load().sealed.is_empty()
                 || !self.background_is_idle_at(generation)
         })

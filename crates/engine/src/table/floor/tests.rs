@@ -485,6 +485,10 @@ fn a_mapping_that_was_cut_short_is_an_error_and_no_wrong_answer() {
         }
     };
     assert!(failed.to_string().contains("was cut short"), "{failed}");
+    // Nor does a new floor point into it.
+    let new = [put("a key that is longer than an entry 0300", 9999, 10)];
+    let refused = write(5, &new, FloorOptions::default(), &tree).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("was cut short"), "{refused}");
     cut(0);
     for (key, ..) in &all {
         let error = get(&tree, key, Trailer::FIRST).unwrap_err();

@@ -144,11 +144,13 @@ impl FloorWriter {
     /// Stores what is left and makes both files durable; their names are not.
     ///
     /// # Errors
-    /// `Internal` for a floor without entries; what the devices say.
+    /// `Internal` for a floor without entries; `Io` when the memory of those below was lost; what the devices say.
     pub(crate) fn finish(mut self) -> Result<Properties> {
         if self.properties.entries == 0 {
             return Err(Error::internal(format!("floor {} has no entries", self.number)));
         }
+        // Pointers that were found in memory that is gone lead anywhere.
+        self.below.check_memory()?;
         self.properties.largest_key = std::mem::take(&mut self.last.0);
         self.properties.data_end = self.data.offset();
         let mut sums = self.data.sums();
