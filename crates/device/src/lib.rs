@@ -186,4 +186,27 @@ pub trait Directory: Send + Sync + Debug {
 
     /// Where this is, for people: a path, or a name in simulation.
     fn place(&self) -> String;
+
+    /// How bytes become durable that are stored in persistent memory, where some of the files here are; `None` for any other
+    /// directory.
+    fn persistence(&self) -> Option<mapped::Persistence> {
+        None
+    }
+
+    /// The file `name`, of `bytes` bytes, begins in persistent memory where [`Device::extent`] said when it was written.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no persistent memory; `InvalidData` when the file cannot be there: another is, or the
+    /// memory ends before; `AlreadyExists`.
+    fn claim(&self, _name: &str, _at: u64, _bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether all that was read of persistent memory so far was there ([`View::check`]).
+    ///
+    /// # Errors
+    /// What became of the memory.
+    fn check_memory(&self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -7,6 +7,7 @@
 //! sleep for microseconds. In simulation the time is virtual, and a medium that stalls for an hour takes no longer than one
 //! that does not. Submitted reads are under way together as far as both the device and the medium have them so.
 
+use crate::mapped::Persistence;
 use crate::{
     Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket, View,
     WriteRequest,
@@ -291,6 +292,18 @@ impl Directory for PacedDirectory {
 
     fn place(&self) -> String {
         self.directory.place()
+    }
+
+    fn persistence(&self) -> Option<Persistence> {
+        self.directory.persistence()
+    }
+
+    fn claim(&self, name: &str, at: u64, bytes: u64) -> io::Result<()> {
+        self.directory.claim(name, at, bytes)
+    }
+
+    fn check_memory(&self) -> io::Result<()> {
+        self.directory.check_memory()
     }
 }
 

@@ -10,9 +10,9 @@ use crate::format::window::Window;
 use crate::format::{FileId, FileKind, Place, Position};
 use crate::key::{Entry, Seq};
 use crate::log::{BatchEntries, Chain, RecordReader, Step, replay};
-use crate::options::{Create, Options, TierOptions};
+use crate::options::{Create, Options};
 use crate::store::{SHAPE_BYTES, Slab, SlabMeta, decode_slot};
-use crate::table::{Table, describe_meta, verify as verify_table, walk as walk_table};
+use crate::table::{Table, describe_meta};
 use crate::tier::open_directory;
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
@@ -73,11 +73,12 @@ impl VerifyReport {
 /// # Errors
 /// `Locked`, `NotFound`, `Io`, `Invalid`; damage is not an error but part of the report.
 pub fn verify(options: &Options, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
-    let open = |tier: &TierOptions| -> Result<Arc<dyn Directory>> {
-        Ok(Arc::new(open_directory(&tier.path, false)?))
-    };
+    let options = Options { create: Create::Never, ..options.clone() };
+    options.validate()?;
+    let sched = Sched::real(1);
+    let open = |tier| open_directory(&sched, &options, tier);
     let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
-    verify_in(options, World { sched: Sched::real(1), directories }, progress)
+    verify_in(&options, World { sched, directories }, progress)
 }
 
 /// As [`verify`], in a world that is handed in.
@@ -113,7 +114,7 @@ pub fn verify_in(
         // Through the handle first, which checks the table against the manifest; then through devices of our own.
         let opened = handle.table().and_then(|_| handle.open(Cause::Verify, Cause::Verify));
         let checked = opened.and_then(|table| {
-            verify_table(&table, &mut |bytes| {
+            table.verify(&mut |bytes| {
                 told.bytes_done += bytes;
                 progress(&told);
             })
@@ -346,7 +347,7 @@ fn inspect_device(
             let meta = open_meta(FileId::new(FileKind::Meta, file.number))?;
             let describe =
                 &mut |entry: Entry<'_>| say(out, format_args!("{}\n", short(&format!("{entry:?}"))));
-            walk_table(&Table::open(store, file.number, device, meta)?, describe)
+            Table::open(store, file.number, (device, meta), None, Arc::default())?.walk(describe)
         }
         FileKind::Slab => describe_slab(Place { store, file, offset: 0 }, device, out),
         FileKind::Superblock => Err(Error::corrupt(name, 0, "a superblock with a file header")),

@@ -148,6 +148,11 @@ impl fmt::Debug for Entry<'_> {
     }
 }
 
+/// Bytes that both begin with.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
 /// The order of every container: key bytewise, then newest first.
 pub(crate) fn compare(a: (&[u8], Trailer), b: (&[u8], Trailer)) -> Ordering {
     a.0.cmp(b.0).then_with(|| b.1.0.cmp(&a.1.0))

@@ -87,6 +87,9 @@ pub struct TierOptions {
     /// as level 0 fills, and any number once writers would be slowed for it. `None` for any at all times. A guard for
     /// reads on media that suffer under writes.
     pub background_bytes_per_second: Option<u64>,
+    /// It is persistent memory: tables there are parts of one mapped file, which is as large as the tier less what the log and
+    /// the manifest may take beside it, and are read where they lie. For now such a tier is the only one of its store.
+    pub persistent_memory: bool,
 }
 
 impl TierOptions {
@@ -98,7 +101,13 @@ impl TierOptions {
             compression: Compression::None,
             filter_bits_per_key: 10,
             background_bytes_per_second: None,
+            persistent_memory: false,
         }
+    }
+
+    /// A tier of persistent memory: no compression, 10 filter bits a key.
+    pub fn memory(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
+        Self { persistent_memory: true, ..Self::fast(path, capacity_bytes) }
     }
 
     /// The capacity tier: lz4, 14 filter bits a key.
@@ -109,6 +118,7 @@ impl TierOptions {
             compression: Compression::Lz4,
             filter_bits_per_key: 14,
             background_bytes_per_second: None,
+            persistent_memory: false,
         }
     }
 }
@@ -264,6 +274,13 @@ impl Options {
         (SEALED_MAX as u64 + 2) * self.log_file_bytes()
     }
 
+    /// Of a tier of persistent memory, the bytes that are mapped: all but the log's, and a sixteenth for the manifest and the
+    /// superblock.
+    pub fn mapped_bytes(&self, tier: &TierOptions) -> u64 {
+        let left = tier.capacity_bytes.saturating_sub(self.log_bytes()) / 16 * 15;
+        left - left % ALIGNMENT as u64
+    }
+
     fn log_file_bytes(&self) -> u64 {
         (self.memtable_bytes() / 8 * 9).next_multiple_of(EXTEND_BYTES)
     }
@@ -335,6 +352,13 @@ impl Options {
             between(&format!("tiers[{i}].filter_bits_per_key"), tier.filter_bits_per_key.into(), 0, 32)?;
             if let Some(rate) = tier.background_bytes_per_second {
                 between(&format!("tiers[{i}].background_bytes_per_second"), rate, MIB, 1 << 40)?;
+            }
+            if tier.persistent_memory {
+                let message = format!("tiers[{i}] is persistent memory; for now that is a store's only tier");
+                check(self.tiers.len() == 1, message)?;
+                let message =
+                    format!("tiers[{i}].compression is {}; persistent memory has none", tier.compression);
+                check(tier.compression == Compression::None, message)?;
             }
             let twice = self.tiers[..i].iter().any(|other| other.path == tier.path);
             check(!twice, format!("tiers[{i}].path {} is named twice", tier.path.display()))?;

@@ -6,7 +6,10 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::FileId;
+use crate::format::file::SUPERBLOCK_NAME;
+use crate::options::{Create, Options, TierOptions};
 use crate::table::Compression;
+use cuesta_device::mapped::{MappedDirectory, Mapping, Persistence, Region};
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Limiter, Meter, Pace};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -23,6 +26,8 @@ pub(crate) struct Tier {
     pub(crate) capacity_bytes: u64,
     pub(crate) compression: Compression,
     pub(crate) filter_bits_per_key: u32,
+    /// How tables here become durable, if they are in persistent memory.
+    pub(crate) memory: Option<Persistence>,
     /// Bytes of files, and of leases not yet settled.
     taken: AtomicU64,
     /// Direct I/O was asked for, and its file system cannot.
@@ -52,20 +57,63 @@ pub(crate) struct Lease<'a> {
     bytes: u64,
 }
 
+/// The file that is mapped, on a tier of persistent memory.
+pub(crate) const MEMORY_NAME: &str = "PMEM";
+/// Which files are in it.
+pub(crate) const IN_MEMORY: &[&str] = &["data-", "meta-"];
+
 /// Opens a tier's directory of the operating system, made first if it is missing and may be.
 ///
 /// # Errors
-/// `NotFound`, and `Io`.
-pub(crate) fn open_directory(path: &Path, make: bool) -> Result<FileDirectory> {
-    let opened = if make { FileDirectory::open(path) } else { FileDirectory::open_existing(path) };
-    let place = path.display();
-    opened.map_err(|source| match source.kind() {
+/// `NotFound`, `Locked` and `Io`.
+pub(crate) fn open_directory(
+    sched: &Sched,
+    options: &Options,
+    tier: &TierOptions,
+) -> Result<Arc<dyn Directory>> {
+    let make = options.create != Create::Never;
+    let opened =
+        if make { FileDirectory::open(&tier.path) } else { FileDirectory::open_existing(&tier.path) };
+    let place = tier.path.display();
+    let directory = opened.map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => Error::new(
             ErrorKind::NotFound,
             format!("there is no store in {place}: the directory does not exist"),
         ),
         _ => Error::io(format!("open the directory {place}"), source),
-    })
+    })?;
+    let directory = Arc::new(directory.with_threads(sched));
+    if !tier.persistent_memory {
+        return Ok(directory);
+    }
+    let memory = tier.path.join(MEMORY_NAME);
+    let is_there = |path: &Path| {
+        path.try_exists().map_err(|source| Error::io(format!("look for {}", path.display()), source))
+    };
+    if !is_there(&memory)? {
+        // Made with the store, and only then.
+        if is_there(&tier.path.join(SUPERBLOCK_NAME))? {
+            let why =
+                format!("the store's persistent memory is missing; if {place} was made without, name it so");
+            return Err(Error::corrupt(memory.display().to_string(), 0, why));
+        }
+        if !make {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {place}")));
+        }
+    }
+    let mapping =
+        Mapping::open(&memory, options.mapped_bytes(tier)).map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => locked(&place),
+            _ => Error::io(format!("map {}", memory.display()), source),
+        })?;
+    Ok(MappedDirectory::new(directory, Region::new(Box::new(mapping)), IN_MEMORY))
+}
+
+/// What is said of a store that somebody else has open.
+pub(crate) fn locked(place: &dyn std::fmt::Display) -> Error {
+    let message =
+        format!("the store in {place} is open already, in this process or in another; close it there");
+    Error::new(ErrorKind::Locked, message)
 }
 
 impl Tier {
@@ -78,6 +126,7 @@ impl Tier {
         let (taken, no_direct_io) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
             ordinal,
+            memory: directory.persistence(),
             directory,
             capacity_bytes,
             compression,
@@ -108,7 +157,7 @@ impl Tier {
     }
 
     fn note_access(&self, asked: Access, device: &dyn Device) {
-        if asked == Access::Direct && !device.geometry().direct {
+        if asked == Access::Direct && !device.geometry().direct && self.memory.is_none() {
             self.no_direct_io.store(true, Ordering::Relaxed);
         }
     }
@@ -163,6 +212,16 @@ impl Tier {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether all that was read of persistent memory so far was there.
+    ///
+    /// # Errors
+    /// `Io`, with what became of it.
+    pub(crate) fn check_memory(&self) -> Result<()> {
+        let lost =
+            |source| Error::io(format!("read persistent memory of {}", self.directory.place()), source);
+        if self.memory.is_some() { self.directory.check_memory().map_err(lost) } else { Ok(()) }
     }
 
     /// Makes all creations and removals so far durable.
@@ -247,6 +306,14 @@ impl Tiers {
     /// The tier of the log, the manifest, indexes and filters.
     pub(crate) fn fast(&self) -> &Tier {
         &self.all[0]
+    }
+
+    /// Whether all that was read of persistent memory so far was there. To be asked before anything is made of what was read.
+    ///
+    /// # Errors
+    /// `Io`, with what became of it.
+    pub(crate) fn check_memory(&self) -> Result<()> {
+        self.all.iter().try_for_each(Tier::check_memory)
     }
 
     /// Counts what is read and written through `device`, and holds it back if it is a merge's or a relocation's.

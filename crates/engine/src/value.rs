@@ -24,6 +24,10 @@ impl Value {
         Self { bytes: Bytes::Copied(bytes.into()) }
     }
 
+    pub(crate) fn shared(bytes: Arc<[u8]>) -> Self {
+        Self { bytes: Bytes::Copied(bytes) }
+    }
+
     pub(crate) fn in_block(slice: BlockSlice) -> Self {
         Self { bytes: Bytes::InBlock(slice) }
     }

@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("table", &["cache", "error", "format", "key", "memory", "merge"]),
     ("profile", &["error"]),
     ("options", &["error", "key", "log", "profile", "table"]),
-    ("tier", &["error", "format", "table"]),
+    ("tier", &["error", "format", "options", "table"]),
     ("garbage", &["error", "format", "tier"]),
     ("store", &["error", "format", "garbage", "key", "memory", "tier"]),
     (

@@ -9,7 +9,7 @@
 //! beforehand how much will come ([`Device::reserve`]) is spared that.
 
 use super::region::{Extent, Region};
-use super::{LINE_BYTES, PAGE_BYTES};
+use super::{LINE_BYTES, PAGE_BYTES, Persistence};
 use crate::name::check_name;
 use crate::{Access, Device, Directory, Geometry, Listed, Lock, View};
 use std::collections::BTreeMap;
@@ -74,20 +74,6 @@ impl MappedDirectory {
         prefixes: &'static [&'static str],
     ) -> Arc<Self> {
         Arc::new(Self { files, region, prefixes, names: Mutex::default() })
-    }
-
-    /// The file `name` of `bytes` bytes is where it was when it was written ([`Device::extent`]).
-    ///
-    /// # Errors
-    /// `InvalidData` when it cannot be: another file is there, or the memory ends before; `AlreadyExists`.
-    pub fn claim(&self, name: &str, at: u64, bytes: u64) -> io::Result<()> {
-        let mut names = locked(&self.names);
-        if names.contains_key(name) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        let body = Body::Frozen(Arc::new(self.region.claim(at, bytes)?), bytes);
-        names.insert(name.to_owned(), MappedFile::new(&self.region, bytes, body));
-        Ok(())
     }
 
     fn is_mapped(&self, name: &str) -> bool {
@@ -165,6 +151,24 @@ impl Directory for MappedDirectory {
 
     fn place(&self) -> String {
         self.files.place()
+    }
+
+    fn persistence(&self) -> Option<Persistence> {
+        Some(self.region.persistence())
+    }
+
+    fn claim(&self, name: &str, at: u64, bytes: u64) -> io::Result<()> {
+        let mut names = locked(&self.names);
+        if names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let body = Body::Frozen(Arc::new(self.region.claim(at, bytes)?), bytes);
+        names.insert(name.to_owned(), MappedFile::new(&self.region, bytes, body));
+        Ok(())
+    }
+
+    fn check_memory(&self) -> io::Result<()> {
+        self.region.check()
     }
 }
 

@@ -176,11 +176,6 @@ impl Mapping {
         Ok(Self { base, bytes, persistence, path: path.to_owned(), guard: Some(guard), toll, _file: file })
     }
 
-    /// How stores become durable here.
-    pub fn persistence(&self) -> Persistence {
-        self.persistence
-    }
-
     /// The address of bytes that are all in the mapping.
     fn address(&self, at: u64, bytes: usize) -> io::Result<NonNull<u8>> {
         match at.checked_add(bytes as u64).filter(|end| *end <= self.bytes as u64) {
@@ -263,6 +258,10 @@ impl Memory for Mapping {
 
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn persistence(&self) -> Persistence {
+        self.persistence
     }
 }
 

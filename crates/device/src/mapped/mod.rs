@@ -20,7 +20,7 @@ mod tests;
 
 pub use directory::MappedDirectory;
 pub use lines::{Timing, Toll, Touched, begin_operation, touched};
-pub use mapping::{Mapping, Persistence};
+pub use mapping::{Instruction, Mapping, Persistence};
 pub use region::Region;
 
 use crate::{Holder, View};
@@ -66,4 +66,7 @@ pub trait Memory: Send + Sync + Debug {
 
     /// Where it is, for people.
     fn place(&self) -> String;
+
+    /// What makes its bytes durable.
+    fn persistence(&self) -> Persistence;
 }

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "extents are what keeps writers and readers of one mapping apart")]
 
 use super::space::Space;
-use super::{Memory, PAGE_BYTES};
+use super::{Memory, PAGE_BYTES, Persistence};
 use crate::{Holder, View};
 use std::io;
 use std::ops::Range;
@@ -56,6 +56,11 @@ impl Region {
     /// Where it is, for people.
     pub fn place(&self) -> String {
         self.memory.place()
+    }
+
+    /// What makes its bytes durable.
+    pub fn persistence(&self) -> Persistence {
+        self.memory.persistence()
     }
 
     /// Pages for so many bytes.

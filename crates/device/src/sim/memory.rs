@@ -7,7 +7,7 @@
 
 use super::state::FileId;
 use super::{SimDisk, power_cut};
-use crate::mapped::{LINE_BYTES, Memory};
+use crate::mapped::{Instruction, LINE_BYTES, Memory, Persistence};
 use crate::{Holder, View};
 use std::io;
 use std::ops::Range;
@@ -102,5 +102,9 @@ impl Memory for SimMemory {
 
     fn place(&self) -> String {
         self.place.clone()
+    }
+
+    fn persistence(&self) -> Persistence {
+        Persistence::Lines(Instruction::Clwb)
     }
 }

@@ -12,15 +12,17 @@ pub(crate) mod retain;
 use crate::cache::{Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
-use crate::key::{Cursor, Entry, Target, Trailer};
+use crate::key::{Cursor, Entry, Target, Trailer, common_prefix};
 use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
-use crate::table::{TableWriter, WriterOptions};
+use crate::table::{BlocksWriter, FloorOptions, FloorWriter, TableWriter, Tree, WriterOptions};
 use crate::tier::{Lease, Tiers};
-use crate::version::TableMeta;
-use cuesta_device::{AlignedBuf, Cause};
+use crate::version::{InMemory, TableMeta};
+use cuesta_device::{AlignedBuf, Cause, Device};
 pub(crate) use retain::Retain;
 use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
 
 /// How outputs are to be made.
 pub(crate) struct OutputOptions<'a> {
@@ -40,8 +42,12 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) take_number: &'a dyn Fn() -> u64,
     /// Told now and then how many bytes of keys and values of the input are done; work stops with its error.
     pub(crate) check: &'a dyn Fn(u64) -> Result<()>,
+    /// Most bytes that all outputs take: data parts, meta parts.
+    pub(crate) most: (u64, u64),
     /// Keys that no table goes across, ascending: guards begin there.
     pub(crate) bounds: &'a [Vec<u8>],
+    /// The floors that the output with this key is to lie on. Nothing but bounds cuts an output that lies on others.
+    pub(crate) under: &'a dyn Fn(&[u8]) -> Result<Option<Tree>>,
     /// Of the input, the keys after the first of these and up to the second.
     pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
     /// Told each entry that stays and is its key's newest.
@@ -88,7 +94,8 @@ pub(crate) fn write_tables(
         options,
         made: Vec::new(),
         done: Vec::new(),
-        writer: None,
+        begun: None,
+        last: Vec::new(),
         large: None,
         settled: Vec::new(),
         bounds: options.bounds,
@@ -145,12 +152,25 @@ pub(crate) fn copy_data(
     }
 }
 
+/// A table being written.
+struct Begun<'b> {
+    number: u64,
+    writer: TableWriter,
+    placed: Placed<'b>,
+    /// Both parts.
+    devices: [Arc<dyn Device>; 2],
+    /// It lies on others.
+    is_linked: bool,
+}
+
 struct Outputs<'a, 'b> {
     options: &'a OutputOptions<'b>,
     /// Number and tier of all tables begun.
     made: Vec<(u64, u32)>,
     done: Vec<TableMeta>,
-    writer: Option<(TableWriter, Placed<'b>)>,
+    begun: Option<Begun<'b>>,
+    /// The last key of the input, where tables begin with what all of their keys do.
+    last: Vec<u8>,
     /// For the largest block that the writer has built, if it is large.
     large: Option<Charge>,
     /// Bytes that stay counted on a tier for tables that are done.
@@ -162,6 +182,10 @@ struct Outputs<'a, 'b> {
 impl<'b> Outputs<'_, 'b> {
     fn write(&mut self, input: &mut dyn Cursor, retain: &mut Retain) -> Result<()> {
         let (after, up_to) = self.options.keys;
+        if self.options.tiers.all.iter().any(|tier| tier.memory.is_some()) {
+            input.go(up_to.map_or(Target::Last, |key| Target::Before(key, Trailer::LAST)))?;
+            self.last = input.entry().map_or(Vec::new(), |entry| entry.key.to_vec());
+        }
         input.go(after.map_or(Target::First, |key| Target::AtOrAfter(key, Trailer::LAST)))?;
         let (mut seen, mut seen_bytes, mut check_at) = (0u64, 0u64, CHECK_BYTES);
         while let Some(entry) = input.entry().filter(|entry| up_to.is_none_or(|key| entry.key <= key)) {
@@ -173,15 +197,16 @@ impl<'b> Outputs<'_, 'b> {
                 let most = data_bytes_max(table_bytes, 0);
                 let is_full = |at: u64| at >= table_bytes || at + bytes + DATA_SLACK > most;
                 let begins_guard = self.passes_bound(entry.key);
-                let is_done = |(writer, _): &(TableWriter, _)| begins_guard || is_full(writer.data_bytes());
-                if new_key && self.writer.as_ref().is_some_and(is_done) {
+                let is_done =
+                    |begun: &Begun<'_>| begins_guard || !begun.is_linked && is_full(begun.writer.bytes());
+                if new_key && self.begun.as_ref().is_some_and(is_done) {
                     self.finish_table()?;
                 }
-                let writer = match &mut self.writer {
-                    Some(writer) => writer,
+                let begun = match &mut self.begun {
+                    Some(begun) => begun,
                     None => {
-                        let begun = self.begin_table(bytes)?;
-                        self.writer.insert(begun)
+                        let begun = self.begin_table(entry.key, bytes)?;
+                        self.begun.insert(begun)
                     }
                 };
                 let held = self.large.as_ref().map_or(0, Charge::bytes);
@@ -190,7 +215,7 @@ impl<'b> Outputs<'_, 'b> {
                     self.large = Some(cache.memory().charge(Holder::Reads, 2 * bytes));
                     cache.fit();
                 }
-                writer.0.add(entry)?;
+                begun.writer.add(entry)?;
                 if let Some(meet) = self.options.meet.filter(|_| new_key) {
                     meet(&entry);
                 }
@@ -204,6 +229,8 @@ impl<'b> Outputs<'_, 'b> {
             }
         }
         self.finish_table()?;
+        // What was copied out of memory that was lost meanwhile is worth nothing.
+        self.options.tiers.check_memory()?;
         if !self.done.is_empty() && !planted::has(Bug::TableNamesSyncDropped) {
             let tiers: BTreeSet<u32> =
                 self.made.iter().map(|(_, tier)| *tier).chain([self.options.meta_tier]).collect();
@@ -219,34 +246,64 @@ impl<'b> Outputs<'_, 'b> {
         passed > 0 && !planted::has(Bug::GuardBoundsIgnored)
     }
 
-    /// Whose first entry has so many bytes.
-    fn begin_table(&mut self, first: u64) -> Result<(TableWriter, Placed<'b>)> {
+    /// Whose first entry has this key, and so many bytes.
+    fn begin_table(&mut self, key: &[u8], first: u64) -> Result<Begun<'b>> {
         let options = self.options;
-        let placed = (options.place)(data_bytes_max(options.table_bytes, first));
+        let most = data_bytes_max(options.table_bytes, first);
+        let placed = (options.place)(most);
         let number = (options.take_number)();
         self.made.push((number, placed.tier));
         let create =
             |tier, kind| options.tiers.create_table_file(tier, FileId::new(kind, number), options.cause);
         let data = create(placed.tier, FileKind::Data)?;
         let meta = create(options.meta_tier, FileKind::Meta)?;
+        let devices = [data.clone(), meta.clone()];
         let tier = options.tiers.get(placed.tier)?;
-        let writer_options = WriterOptions {
-            compression: tier.compression,
-            filter_bits_per_key: tier.filter_bits_per_key,
-            block_bytes: options.block_bytes,
+        let filter_bits_per_key = tier.filter_bits_per_key;
+        let mut is_linked = false;
+        let writer = if tier.memory.is_some() {
+            let below = (options.under)(key)?;
+            is_linked = below.is_some();
+            let most = if is_linked { options.most.0 } else { most.min(options.most.0) };
+            for (device, bytes) in
+                [(&data, most), (&meta, options.most.1)].into_iter().filter(|(_, n)| *n > 0)
+            {
+                match device.reserve(bytes) {
+                    // Less may do, or come in pieces that can be put together.
+                    Err(source) if source.kind() != io::ErrorKind::StorageFull => {
+                        return Err(Error::io(format!("make room for table {number}"), source));
+                    }
+                    _ => {}
+                }
+            }
+            let behind = self.bounds.first().map_or(self.last.as_slice(), |bound| bound.min(&self.last));
+            let shared = key[..common_prefix(key, behind)].to_vec();
+            let floor = FloorOptions { shared, filter_bits_per_key };
+            let below = below.unwrap_or_default();
+            TableWriter::Floor(FloorWriter::new(options.store, number, data, meta, floor, below)?)
+        } else {
+            let (compression, block_bytes) = (tier.compression, options.block_bytes);
+            let blocks = WriterOptions { compression, filter_bits_per_key, block_bytes };
+            TableWriter::Blocks(BlocksWriter::new(options.store, number, data, meta, blocks)?)
         };
-        Ok((TableWriter::new(options.store, number, data, meta, writer_options)?, placed))
+        Ok(Begun { number, writer, placed, devices, is_linked })
     }
 
     fn finish_table(&mut self) -> Result<()> {
-        let Some((writer, placed)) = self.writer.take() else { return Ok(()) };
-        let number = writer.number();
+        let Some(Begun { number, writer, placed, devices, .. }) = self.begun.take() else { return Ok(()) };
         let properties = writer.finish()?;
         self.large = None;
         if let Some(lease) = placed.lease {
             lease.settle(properties.data_file_bytes);
             self.settled.push((placed.tier, properties.data_file_bytes));
         }
+        let memory = match &properties.floor {
+            Some(shape) => {
+                let [data_at, meta_at] = places(&devices)?;
+                Some(InMemory { data_at, meta_at, below: shape.below })
+            }
+            None => None,
+        };
         self.done.push(TableMeta {
             number,
             data_tier: placed.tier,
@@ -260,13 +317,15 @@ impl<'b> Outputs<'_, 'b> {
             largest: properties.largest_key,
             smallest_seq: properties.smallest_seq,
             largest_seq: properties.largest_seq,
+            memory,
         });
         Ok(())
     }
 
     /// Removes every file that was made. What cannot be removed is an orphan, and the next open removes it.
     fn discard(&mut self) {
-        (self.writer, self.large) = (None, None);
+        self.begun = None;
+        self.large = None;
         for (number, tier) in &self.made {
             for (tier, kind) in [(*tier, FileKind::Data), (self.options.meta_tier, FileKind::Meta)] {
                 if let Ok(tier) = self.options.tiers.get(tier) {
@@ -282,6 +341,16 @@ impl<'b> Outputs<'_, 'b> {
     }
 }
 
+/// Where both parts of a floor lie that was written; nothing writes to them from now on.
+fn places(devices: &[Arc<dyn Device>; 2]) -> Result<[u64; 2]> {
+    let place = |device: &Arc<dyn Device>| {
+        let viewed = device.view().map_err(|source| Error::io("view a table that was written", source))?;
+        let at = viewed.and_then(|_| device.extent());
+        at.ok_or_else(|| Error::internal("a floor that is not in persistent memory"))
+    };
+    Ok([place(&devices[0])?, place(&devices[1])?])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +360,6 @@ mod tests {
     use crate::tier::Tier;
     use cuesta_device::{Access, FileDirectory, Meter};
     use std::cell::{Cell, RefCell};
-    use std::sync::Arc;
 
     /// Writes all of a memtable that readers at `boundaries` see.
     fn written(
@@ -317,7 +385,9 @@ mod tests {
             block_bytes: 4096,
             take_number: &|| number.replace(number.get() + 1),
             check,
+            most: (0, 0),
             bounds,
+            under: &|_| Ok(None),
             keys: (None, None),
             meet: None,
         };

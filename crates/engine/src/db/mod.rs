@@ -22,11 +22,10 @@ use crate::engine::stats::Stats;
 use crate::error::{Error, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::live::Live;
-use crate::options::{Create, Durability, Options, TierOptions};
+use crate::options::{Durability, Options};
 use crate::tier::open_directory;
 use crate::value::Value;
 use crate::version::catalog::NAME_BYTES_MAX;
-use cuesta_device::Directory;
 use cuesta_sched::Sched;
 use std::sync::Arc;
 
@@ -233,11 +232,10 @@ impl Drop for Db {
 
 /// The operating system's world for these options.
 fn world(options: &Options) -> Result<World> {
+    // Before anything is made.
+    options.validate()?;
     let sched = Sched::real(random_seed());
-    let open = |tier: &TierOptions| -> Result<Arc<dyn Directory>> {
-        let directory = open_directory(&tier.path, options.create != Create::Never)?;
-        Ok(Arc::new(directory.with_threads(&sched)))
-    };
+    let open = |tier| open_directory(&sched, options, tier);
     let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
     Ok(World { sched, directories })
 }

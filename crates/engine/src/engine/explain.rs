@@ -98,7 +98,7 @@ impl Engine {
         }
         for (number, level) in current.version.levels.iter().enumerate() {
             let Some(guard) = level.guard_of(key) else { continue };
-            for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
+            for table in guard.tops().filter_map(|run| run.table_of(key)) {
                 holdings.push(self.holding_of(number, table, key, Trailer::read_at(at))?);
             }
         }

@@ -101,11 +101,9 @@ impl RunCursor {
 impl Cursor for RunCursor {
     fn begin(&mut self, target: Target<'_>) -> Result<()> {
         let i = match target {
-            Target::AtOrAfter(key, _) => {
-                Some(self.tables.partition_point(|table| table.meta.largest.as_slice() < key))
-            }
+            Target::AtOrAfter(key, _) => Some(self.tables.partition_point(|table| table.largest() < key)),
             Target::Before(key, _) => {
-                self.tables.partition_point(|table| table.meta.smallest.as_slice() <= key).checked_sub(1)
+                self.tables.partition_point(|table| table.smallest() <= key).checked_sub(1)
             }
             Target::First => Some(0),
             Target::Last => self.tables.len().checked_sub(1),
@@ -407,7 +405,9 @@ impl Walk {
                 self.merge = Merge::new(engine.sources(&current, &self.range, self.limit));
                 self.merge_is = Side::Nowhere;
             }
-            work(self)
+            work(self)?;
+            // What was copied out of memory that was lost meanwhile is worth nothing.
+            engine.check_memory()
         });
         if moved.is_err() && planted::has(Bug::ScanHidesErrors) {
             self.valid = false;
@@ -504,7 +504,7 @@ impl Engine {
             let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, limit);
             sources.push(Source::Store(Box::new(cursor)));
         }
-        let inside = |table: &&Arc<TableHandle>| range.touches(&table.meta.smallest, &table.meta.largest);
+        let inside = |table: &&Arc<TableHandle>| range.touches(table.smallest(), table.largest());
         let layers = current.version.levels.iter().flat_map(|level| level.layers());
         let runs: Vec<Vec<_>> = layers.map(|layer| layer.filter(inside).cloned().collect()).collect();
         let entries: u64 = runs.iter().flatten().map(|table| table.meta.entries).sum();

@@ -13,12 +13,13 @@ use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
 use crate::key::Entry;
-use crate::memtable::MemCursor;
+use crate::memtable::{MemCursor, MemTable};
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::policy::{Plan, placement};
 use crate::store::Index;
+use crate::table::FLOOR_ENTRY_BYTES;
 use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
 use crate::version::{Edit, Level, Run, TableHandle, TableMeta};
@@ -37,6 +38,8 @@ const META_SHARE: u64 = 8;
 const PACKED_SLACK: f64 = 1.5;
 /// Pages that index, filter and properties of one more table take, however few entries it has.
 const META_TABLE_PAGES: u64 = 2;
+/// What an entry of a floor takes in the meta part with the largest filter, besides checksums of pages.
+const FLOOR_META_BYTES_MAX: u64 = FLOOR_ENTRY_BYTES as u64 + 8;
 /// Least bytes that a job needs for indexes and filters.
 const META_LEAST: u64 = 32 << 10;
 
@@ -52,6 +55,17 @@ impl Need {
     /// Of entries that take so many bytes without compression.
     fn of_entries(options: &Options, bytes: u64, meta: u64) -> Self {
         Self { data: options.tables_bytes_max(bytes), meta: meta + META_LEAST }
+    }
+
+    /// Of all that a memtable has.
+    fn of_memtable(options: &Options, memtable: &MemTable, in_memory: bool) -> Self {
+        let bytes = memtable.used_bytes();
+        if !in_memory {
+            return Self::of_entries(options, bytes, bytes / META_SHARE);
+        }
+        let entries = memtable.entry_count() * FLOOR_META_BYTES_MAX;
+        let tables = (bytes + entries) / options.table_bytes() + 1;
+        Self::of_entries(options, bytes, entries + entries / 256).and_cuts(tables)
     }
 
     /// Of shares of tables: nothing is dropped, and nothing compressed. Indexes and filters take as much as now, with a
@@ -135,7 +149,7 @@ impl Engine {
         let bytes = sealed.memtable.used_bytes();
         let paced = self.begin_paced(Work::Flush, bytes, 0);
         let job = RunJob {
-            need: Need::of_entries(&self.options, bytes, bytes / META_SHARE),
+            need: Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some()),
             level: 0,
             bounds: &[],
             bottom: false,
@@ -463,7 +477,9 @@ impl Engine {
                 paced.progress(done);
                 self.check_open()
             },
+            most: (need.data, need.meta),
             bounds,
+            under: &|_| Ok(None),
             keys,
             meet,
         };

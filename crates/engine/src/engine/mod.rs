@@ -154,6 +154,11 @@ impl Engine {
         self.queue.wake();
     }
 
+    /// Whether all that was read of persistent memory so far was there. Memory that was lost closes the store for writes.
+    pub(crate) fn check_memory(&self) -> Result<()> {
+        self.tiers.check_memory().inspect_err(|lost| self.fail(lost))
+    }
+
     /// Replaces what reads look at. The caller holds the catalog's lock and passes its version on.
     pub(crate) fn install(&self, catalog: &Catalog, change: impl FnOnce(&mut Current)) {
         let old = self.current.load();

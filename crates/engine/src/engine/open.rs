@@ -43,7 +43,7 @@ use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
 use crate::store::SLAB_TIER;
-use crate::tier::{LogRoom, Tier, Tiers};
+use crate::tier::{LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
@@ -209,6 +209,10 @@ pub(crate) fn tiers(options: &Options, world: &World) -> Result<Arc<Tiers>> {
     let one = |(i, (tier, directory)): (usize, (&crate::options::TierOptions, &Arc<dyn Directory>))| {
         let shape = (tier.compression, tier.filter_bits_per_key);
         let mut made = Tier::new(i, directory.clone(), tier.capacity_bytes, shape);
+        if tier.persistent_memory {
+            // The log's room is set aside when it is known what it uses.
+            made.count(tier.capacity_bytes - options.mapped_bytes(tier) - options.log_bytes());
+        }
         if let Some(rate) = tier.background_bytes_per_second {
             made.limit_background(&world.sched, rate);
         }
@@ -223,12 +227,7 @@ pub(crate) fn lock(tiers: &Tiers) -> Result<Locks> {
     let one = |tier: &Tier| {
         let place = tier.directory.place();
         tier.directory.lock().map_err(|source| match source.kind() {
-            std::io::ErrorKind::WouldBlock => {
-                let message = format!(
-                    "the store in {place} is open already, in this process or in another; close it there"
-                );
-                Error::new(ErrorKind::Locked, message)
-            }
+            std::io::ErrorKind::WouldBlock => locked(&place),
             _ => Error::io(format!("lock {place}"), source),
         })
     };
@@ -239,8 +238,13 @@ pub(crate) fn read_superblocks(tiers: &Tiers) -> Result<Vec<Option<Superblock>>>
     tiers.all.iter().map(|tier| Superblock::read(tier.directory.as_ref())).collect()
 }
 
+/// A tier's files, but for the one that is mapped: what is in that is listed.
 fn list(tier: &Tier) -> Result<Vec<Listed>> {
-    tier.directory.list().map_err(|source| Error::io(format!("list {}", tier.directory.place()), source))
+    let listed = tier.directory.list();
+    let mut listed =
+        listed.map_err(|source| Error::io(format!("list {}", tier.directory.place()), source))?;
+    listed.retain(|file| tier.memory.is_none() || file.name != MEMORY_NAME);
+    Ok(listed)
 }
 
 /// A first tier without a superblock is a new store only if nothing speaks of an old one.
@@ -320,12 +324,13 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
     let cache = Arc::new(Cache::within(Memory::new(options.memory_bytes, memtables), seed));
     let tables = Tables::new(&world.sched, store, tiers.clone(), cache, options.open_tables_max());
-    let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
     let mut catalog = Catalog::default();
     let floor = superblocks[0].manifest_end;
     let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
     let mut apply = |edit: Edit| catalog.apply(&edit, &tables).map(drop);
     let manifest = Manifest::read(store, superblocks[0].manifest, floor, &open, &mut apply)?;
+    claim_memory(&tiers, &catalog)?;
+    let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
     check_files(&tiers, &catalog, &listed)?;
     Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, seed })
 }
@@ -384,6 +389,34 @@ fn open_on_fast(tiers: &Tiers, file: FileId, cause: Cause) -> Result<Arc<dyn Dev
             _ => Error::io(format!("open {file} in {}", directory.place()), source),
         })?;
     Ok(tiers.metered(opened, 0, cause))
+}
+
+/// Takes up the files in persistent memory: where they are is in the manifest, and nowhere else.
+fn claim_memory(tiers: &Tiers, catalog: &Catalog) -> Result<()> {
+    for meta in catalog.version.tables().map(|table| &table.meta) {
+        let [data, index] = meta.parts();
+        let (tier, place) = (tiers.get(meta.data_tier)?, tiers.get(meta.data_tier)?.directory.place());
+        let Some(memory) = meta.memory else {
+            if tier.memory.is_some() {
+                let message =
+                    format!("the store in {place} was made without persistent memory; open it without");
+                return Err(Error::invalid(message));
+            }
+            continue;
+        };
+        for ((_, file, bytes), at) in [(data, memory.data_at), (index, memory.meta_at)] {
+            tier.directory.claim(&file.to_string(), at, bytes).map_err(|source| match source.kind() {
+                std::io::ErrorKind::Unsupported => Error::invalid(format!(
+                    "tables of the store in {place} are in persistent memory; open it as such"
+                )),
+                std::io::ErrorKind::InvalidData | std::io::ErrorKind::AlreadyExists => {
+                    Error::corrupt(format!("{place}/{file}"), 0, source)
+                }
+                _ => Error::io(format!("find {file} in persistent memory of {place}"), source),
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Every file that the manifest names must be there, as long as it was.
@@ -601,7 +634,9 @@ impl Found {
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),
+            most: (memtable.used_bytes(), 0),
             bounds: &[],
+            under: &|_| Ok(None),
             keys: (None, None),
             meet: None,
         };

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::planted::{self, Bug};
-use crate::table::Found;
+use crate::table::FoundIn;
 use crate::tracker::Seen;
 use crate::value::Value;
-use crate::version::TableHandle;
+use crate::version::{Guard, TableHandle};
 use std::sync::Arc;
 
 /// Entries of a memtable that an estimate looks at.
@@ -85,12 +85,14 @@ impl Engine {
         self.check_open()?;
         let current = self.current.load_full();
         let (mut entries, mut bytes) = (0.0, 0.0);
-        for handle in current.version.tables() {
-            let meta = &handle.meta;
-            if range.touches(&meta.smallest, &meta.largest) {
-                let share = handle.table()?.share_of(range.low_key(), range.high_key());
-                entries += meta.entries as f64 * share;
-                bytes += meta.data_bytes as f64 * share;
+        let guards = current.version.levels.iter().flat_map(|level| &level.guards);
+        for handle in guards.flat_map(Guard::tops).flat_map(|run| &run.tables) {
+            if range.touches(handle.smallest(), handle.largest()) {
+                let share = handle.table()?.share_of(range.low_key(), range.high_key())?;
+                for meta in handle.tree().map(|table| &table.meta) {
+                    entries += meta.entries as f64 * share;
+                    bytes += meta.data_bytes as f64 * share;
+                }
             }
         }
         let index = &current.contents.index;
@@ -144,7 +146,7 @@ impl Engine {
         }
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
-            for table in guard.runs.iter().filter_map(|run| run.table_of(key)) {
+            for table in guard.tops().filter_map(|run| run.table_of(key)) {
                 if let Some(answer) = self.find_in_table(current, table, key, bound, noted)? {
                     self.operations.answered(i);
                     return Ok(answer.value());
@@ -187,11 +189,18 @@ impl Engine {
         fresh: Option<Flushes>,
     ) -> Result<Option<Answer>> {
         let cache = &self.tables.cache;
-        let Some(found) = handle.table()?.get(cache, key, bound)? else { return Ok(None) };
+        let found = handle.table().and_then(|table| table.get(cache, key, bound));
+        // Of an error memory that was lost may be the cause.
+        let Some(found) = found.inspect_err(|_| drop(self.check_memory()))? else { return Ok(None) };
         match found.trailer.kind() {
             Some(Kind::Put) => {
-                let Found { trailer, value, block, was_cached } = found;
+                let trailer = found.trailer;
                 self.touch(current, key, Seen::Below);
+                let (value, block, was_cached) = match found.value {
+                    FoundIn::Block { value, block, was_cached } => (value, block, was_cached),
+                    // Where it is takes little longer to read than a copy of it in the cache.
+                    FoundIn::Memory(value) => return Ok(Some(Answer::Value(Value::shared(value)))),
+                };
                 let entry = Entry { key, trailer, value: &value };
                 if let Some(fresh) = fresh
                     && self.offer(current, &entry, handle)

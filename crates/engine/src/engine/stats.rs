@@ -38,6 +38,8 @@ pub struct TierStats {
     /// Tables go through the operating system's page cache here, since the file system cannot do the direct I/O that was
     /// asked for: it holds their blocks a second time, beyond the memory number.
     pub no_direct_io: bool,
+    /// Of persistent memory, how what is stored becomes durable.
+    pub persistence: Option<String>,
 }
 
 /// One level, in numbers.
@@ -231,6 +233,7 @@ impl Engine {
             used_bytes: tier.taken_bytes(),
             set_aside_bytes: if tier.ordinal == 0 { self.log_room.spare_bytes() } else { 0 },
             no_direct_io: tier.has_no_direct_io(),
+            persistence: tier.memory.map(|memory| memory.to_string()),
         };
         let tiers: Vec<TierStats> = self.tiers.all.iter().map(tier).collect();
         let level = |level: &crate::version::Level| {
@@ -382,6 +385,9 @@ impl fmt::Display for Stats {
             }
             if tier.no_direct_io {
                 write!(f, ", no direct I/O there: through the page cache")?;
+            }
+            if let Some(persistence) = &tier.persistence {
+                write!(f, ", persistent memory: {persistence}")?;
             }
             writeln!(f)?;
         }

@@ -264,7 +264,8 @@ impl View {
             let meta = &table.meta;
             TableView {
                 number: meta.number,
-                bytes: meta.data_bytes,
+                // What leads to entries is about as much as they, in persistent memory.
+                bytes: if meta.memory.is_some() { meta.bytes() } else { meta.data_bytes },
                 unpacked: options.tables_bytes_max(meta.unpacked_bytes()),
                 entries: meta.entries,
                 tombstones: meta.tombstones,

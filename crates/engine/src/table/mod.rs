@@ -1,92 +1,54 @@
 //! Sorted tables: entries in key order, written once (`docs/format/table.md`).
 //!
-//! A table has two files, each on the tier that suits it: the data part, blocks of entries; and the meta part, the
-//! filters and indexes that lead to a block, cut into partitions of about a page, and a small top index over these,
-//! which stays in memory while the table is open.
-//!
-//! A point read asks, in order, the top index (memory), the partition's filter and its index (cache, else one read
-//! of the meta part each), and one data block (cache, else one aligned read of at most 8 KiB for blocks of the usual
-//! size). A hit in the cache copies nothing and allocates nothing; a value is handed out as part of its block.
-//!
-//! [`floor`] is another form of table, for memory that keeps what is in it.
+//! A table has two files, each on the tier that suits it: the data part with keys and values, and the meta part that leads to
+//! them. It comes in two forms: [`blocks`] for media that are read a page at a time, and [`floor`] for persistent memory, which
+//! is read byte by byte where it lies. A floor may lie on others and point into them; then it is read with all of these, as
+//! one table.
 
-mod block;
+mod blocks;
 mod compression;
-mod cursor;
 mod filter;
-#[allow(dead_code, reason = "profile nvlsm, which is being built, is the first to have floors")]
-pub(crate) mod floor;
-mod index;
+mod floor;
 mod properties;
 mod sink;
 mod stored;
-mod verify;
-mod writer;
+mod story;
 
 pub use compression::Compression;
 
-pub(crate) use cursor::{ReadAhead, TableCursor};
+pub(crate) use blocks::{BlocksWriter, WriterOptions};
+pub(crate) use floor::{ENTRY_BYTES as FLOOR_ENTRY_BYTES, FloorOptions, FloorWriter, Tree};
 pub(crate) use properties::Properties;
-pub(crate) use verify::{describe_meta, verify, walk};
-pub(crate) use writer::{TableWriter, WriterOptions};
 
-use crate::cache::{Block, BlockKey, BlockSlice, Cache, LARGE_BYTES};
+use crate::cache::{BlockKey, BlockSlice, Cache};
 use crate::error::{Error, Result};
-use crate::format::file::{HEADER_BYTES, check_header};
-use crate::format::{FileId, FileKind, Malformed, Place, StoreId};
-use crate::key::{self, Target, Trailer};
+use crate::format::{FileId, FileKind, Place, StoreId};
+use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder, Memory};
-use crate::planted::{self, Bug};
-use block::BlockCursor;
-use cuesta_device::{ALIGNMENT, AlignedBuf, Device};
-use cuesta_sched::atomic::{AtomicU64, Ordering};
-use index::{BlockHandle, Index};
+use blocks::{Blocks, BlocksCursor};
+use cuesta_device::Device;
+use cuesta_sched::atomic::AtomicU64;
+use floor::{Floor, TreeCursor};
+use std::fmt::Write;
+use std::ops::Deref;
 use std::sync::Arc;
-use stored::{FOOTER_BYTES, Footer, decode_stored};
 
-/// Handles of a partition in the top index.
-const FILTER: usize = 0;
-const INDEX: usize = 1;
-const TOP_HANDLES: usize = 2;
 /// What an open table holds besides its parts: devices, counts, the heap's own.
 const TABLE_BYTES: usize = 512;
-
-/// What kind of block is read, and so how it is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Data,
-    Filter,
-    Index,
-}
-
-/// Whether a read leaves its block in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    Yes,
-    /// For merges, which read everything once.
-    No,
-}
-
-/// One of a table's two files.
-#[derive(Clone, Debug)]
-struct Part {
-    device: Arc<dyn Device>,
-    place: Place,
-}
 
 /// An open table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    number: u64,
-    data: Part,
-    meta: Part,
-    top_block: Vec<u8>,
-    top: Index,
-    properties: Properties,
-    /// Reads of the data part.
-    reads: Arc<AtomicU64>,
-    /// Its top index and properties.
+    form: Form,
+    /// What it holds while it is open.
     held: Option<Charge>,
+}
+
+#[derive(Debug)]
+enum Form {
+    Blocks(Arc<Blocks>),
+    /// It, and the tree that it is the top of.
+    Floor(Arc<Floor>, Tree),
 }
 
 /// What a lookup takes.
@@ -104,99 +66,105 @@ pub(crate) struct Way {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) trailer: Trailer,
-    pub(crate) value: BlockSlice,
-    /// The data block that it lies in.
-    pub(crate) block: BlockKey,
-    /// The cache had the block, and not only among those met last.
-    pub(crate) was_cached: bool,
+    pub(crate) value: FoundIn,
 }
 
-impl Part {
-    fn new(store: StoreId, file: FileId, device: Arc<dyn Device>) -> Self {
-        Self { device, place: Place { store, file, offset: 0 } }
-    }
+/// Its value, and where it was.
+#[derive(Clone, Debug)]
+pub(crate) enum FoundIn {
+    Block {
+        value: BlockSlice,
+        /// The data block that it lies in.
+        block: BlockKey,
+        /// The cache had the block, and not only among those met last.
+        was_cached: bool,
+    },
+    /// A copy: what is in persistent memory may go away under a reader.
+    Memory(Arc<[u8]>),
+}
 
-    fn corrupt(&self, offset: u64, malformed: Malformed) -> Error {
-        Error::corrupt(self.place.file.to_string(), offset, malformed)
-    }
-
-    /// The aligned bytes around `offset..end`, with one read, and where `offset` is in them.
-    fn read(&self, offset: u64, end: u64) -> Result<(AlignedBuf, usize)> {
-        let start = offset - offset % ALIGNMENT as u64;
-        let mut buffer = AlignedBuf::zeroed((end - start) as usize);
-        self.device.read_at(&mut buffer, start).map_err(|source| self.read_failed(offset, source))?;
-        Ok((buffer, (offset - start) as usize))
-    }
-
-    fn read_failed(&self, offset: u64, source: std::io::Error) -> Error {
-        match source.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                self.corrupt(offset, Malformed::new("the file ends before the block does"))
-            }
-            _ => Error::io(format!("read {} at byte {offset}", self.place.file), source),
+impl Deref for FoundIn {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Block { value, .. } => value,
+            Self::Memory(value) => value,
         }
     }
+}
 
-    /// Checks and unpacks a stored block.
-    fn unpack(&self, stored: &[u8], handle: BlockHandle, role: Role) -> Result<Block> {
-        let unpacked = decode_stored(stored, self.place.at(handle.offset)).and_then(|stored| {
-            let fill = |raw: &mut [u8]| stored.compression.decompress(stored.payload, raw);
-            let block = Block::filled(stored.raw_bytes, fill)?;
-            if role == Role::Index {
-                Index::parse(&block, 1)?.check(&block)?;
-            }
-            Ok(block)
-        });
-        unpacked.map_err(|malformed| self.corrupt(handle.offset, malformed))
-    }
+/// Whether a read leaves its block in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Yes,
+    /// For merges, which read everything once.
+    No,
+}
+
+/// How far a cursor reads ahead of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadAhead {
+    /// Bytes that will be wanted from where the cursor goes, as far as that is known.
+    pub(crate) expected_bytes: usize,
+    /// Bytes of one read, at most.
+    pub(crate) max_bytes: usize,
+    /// Keys between which entries are wanted.
+    pub(crate) low: Option<Arc<[u8]>>,
+    pub(crate) high: Option<Arc<[u8]>>,
+}
+
+/// A table being written.
+#[derive(Debug)]
+pub(crate) enum TableWriter {
+    Blocks(BlocksWriter),
+    Floor(FloorWriter),
+}
+
+/// A position in a table.
+#[derive(Debug)]
+pub(crate) enum TableCursor {
+    /// Boxed: a cursor of the other form is small.
+    Blocks(Box<BlocksCursor>),
+    Floor(TreeCursor),
 }
 
 impl Table {
-    /// Opens table `number`: reads header, footer, properties and top index of the meta part.
+    /// Opens table `number`: a few reads of the meta part. One in persistent memory lies on `below`; reads of the data part of
+    /// any other are counted in `reads`.
     ///
     /// # Errors
     /// `Corrupt` with file and offset; `Unsupported` for a newer format.
     pub(crate) fn open(
         store: StoreId,
         number: u64,
-        data: Arc<dyn Device>,
-        meta: Arc<dyn Device>,
+        (data, meta): (Arc<dyn Device>, Arc<dyn Device>),
+        below: Option<&Self>,
+        reads: Arc<AtomicU64>,
     ) -> Result<Self> {
-        let file = FileId::new(FileKind::Meta, number);
-        let meta = Part::new(store, file, meta);
-        let len = meta.device.len().map_err(|source| Error::io(format!("measure {file}"), source))?;
-        if len < ALIGNMENT as u64 || !len.is_multiple_of(ALIGNMENT as u64) {
-            return Err(meta.corrupt(0, Malformed(format!("{len} bytes are not whole pages"))));
-        }
-        check_aligned_header(&meta)?;
-        let at = len - FOOTER_BYTES as u64;
-        let (bytes, from) = meta.read(at, len)?;
-        let footer = Footer::decode(&bytes[from..from + FOOTER_BYTES], meta.place.at(at));
-        let footer = footer.map_err(|malformed| meta.corrupt(at, malformed))?;
-        let top_block = small_block(&meta, footer.top, len)?;
-        let properties = small_block(&meta, footer.properties, len)?;
-        let parse = |malformed| meta.corrupt(footer.properties.offset, malformed);
-        let mut properties = Properties::decode(&properties).map_err(parse)?;
-        properties.meta_file_bytes = len;
-        if properties.floor.is_some() {
-            return Err(parse(Malformed::new("a floor where a table of blocks is expected")));
-        }
-        let top = Index::parse(&top_block, TOP_HANDLES).and_then(|top| top.check(&top_block).map(|()| top));
-        let top = top.map_err(|malformed| meta.corrupt(footer.top.offset, malformed))?;
-        let data = Part::new(store, FileId::new(FileKind::Data, number), data);
-        Ok(Self { number, data, meta, top_block, top, properties, reads: Arc::default(), held: None })
-    }
-
-    /// Reads of the data part are counted here from now on.
-    pub(crate) fn count_reads_in(&mut self, reads: Arc<AtomicU64>) {
-        self.reads = reads;
+        let view = |device: &Arc<dyn Device>, kind| {
+            let file = FileId::new(kind, number);
+            device.view().map_err(|source| Error::io(format!("view {file}"), source))
+        };
+        let form = match (view(&data, FileKind::Data)?, view(&meta, FileKind::Meta)?) {
+            (Some(data), Some(meta)) => {
+                let floor = Arc::new(Floor::open(store, number, data, meta)?);
+                let tree = Tree::on(below.and_then(Self::tree), floor.clone())?;
+                Form::Floor(floor, tree)
+            }
+            _ => Form::Blocks(Arc::new(Blocks::open(store, number, data, meta, reads)?)),
+        };
+        Ok(Self { form, held: None })
     }
 
     /// Counts what it holds while it is open.
     pub(crate) fn charge_to(&mut self, memory: &Arc<Memory>) {
-        let keys = self.properties.smallest_key.len() + self.properties.largest_key.len();
-        let bytes = size_of::<Self>() + TABLE_BYTES + self.top_block.len() + keys;
-        self.held = Some(memory.charge(Holder::Tables, bytes as u64));
+        let properties = self.properties();
+        let keys = properties.smallest_key.len() + properties.largest_key.len();
+        let form = match &self.form {
+            Form::Blocks(blocks) => size_of::<Blocks>() + blocks.held_bytes(),
+            Form::Floor(_, tree) => tree.held_bytes(),
+        };
+        self.held = Some(memory.charge(Holder::Tables, (TABLE_BYTES + keys + form) as u64));
     }
 
     /// Memory that is counted for it.
@@ -205,233 +173,184 @@ impl Table {
     }
 
     pub(crate) fn properties(&self) -> &Properties {
-        &self.properties
+        match &self.form {
+            Form::Blocks(blocks) => blocks.properties(),
+            Form::Floor(floor, _) => floor.properties(),
+        }
+    }
+
+    /// The floors that one which is put on top of this table lies on; `None` for a table of blocks.
+    pub(crate) fn tree(&self) -> Option<&Tree> {
+        match &self.form {
+            Form::Blocks(_) => None,
+            Form::Floor(_, tree) => Some(tree),
+        }
     }
 
     /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a moment;
     /// what stays of it is the caller's to say.
     pub(crate) fn get(&self, cache: &Cache, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
-        let partition = self.top.find(&self.top_block, key, bound);
-        if partition == self.top.len() {
-            return Ok(None);
+        match &self.form {
+            Form::Blocks(blocks) => blocks.get(cache, key, bound),
+            Form::Floor(_, tree) => tree.get(key, bound, |hit| Found {
+                trailer: hit.trailer,
+                value: FoundIn::Memory(hit.value.into()),
+            }),
         }
-        let filter = self.top.handle(&self.top_block, partition, FILTER);
-        if filter.bytes > 0 {
-            let block = self.block(cache, filter, Role::Filter, Fill::Yes)?;
-            let may = filter::may_contain(&block, key::hash(key));
-            if !may.map_err(|malformed| self.meta.corrupt(filter.offset, malformed))? {
-                return Ok(None);
-            }
-        }
-        let (index_block, index) = self.index(cache, partition, Fill::Yes)?;
-        let i = index.find(&index_block, key, bound);
-        if i == index.len() {
-            return Ok(None);
-        }
-        let handle = index.handle(&index_block, i, 0);
-        let name = self.cache_key(handle, Role::Data);
-        let (data, was_cached) = match cache.block_for_point(name) {
-            Some(found) => found,
-            None => {
-                let data = self.fetch(cache, handle, Role::Data)?;
-                cache.keep_for_point(name, data.clone());
-                (data, false)
-            }
-        };
-        let found = BlockCursor::new(data).and_then(|mut cursor| {
-            cursor.go(Target::AtOrAfter(key, bound))?;
-            let hit = cursor.entry().filter(|entry| entry.key == key).map(|entry| entry.trailer);
-            let value = || BlockSlice::new(cursor.block().clone(), cursor.value_range());
-            Ok(hit.map(|trailer| Found { trailer, value: value(), block: name, was_cached }))
-        });
-        found.map_err(|malformed| self.data.corrupt(handle.offset, malformed))
     }
 
     /// What a lookup of `key` would have to read, with the cache as it is and left so.
     pub(crate) fn way_to(&self, cache: &Cache, key: &[u8], bound: Trailer) -> Result<Way> {
-        let mut way = Way::default();
-        let partition = self.top.find(&self.top_block, key, bound);
-        if partition == self.top.len() {
-            return Ok(way);
+        match &self.form {
+            Form::Blocks(blocks) => blocks.way_to(cache, key, bound),
+            Form::Floor(_, tree) => Ok(Way { excluded: !tree.may_contain(key)?, ..Way::default() }),
         }
-        let is_missing = |handle, role| u64::from(!cache.has_block(self.cache_key(handle, role)));
-        let filter = self.top.handle(&self.top_block, partition, FILTER);
-        if filter.bytes > 0 {
-            way.meta_reads += is_missing(filter, Role::Filter);
-            let block = self.block(cache, filter, Role::Filter, Fill::No)?;
-            let may = filter::may_contain(&block, key::hash(key));
-            way.excluded = !may.map_err(|malformed| self.meta.corrupt(filter.offset, malformed))?;
-            if way.excluded {
-                return Ok(way);
-            }
-        }
-        let handle = self.top.handle(&self.top_block, partition, INDEX);
-        way.meta_reads += is_missing(handle, Role::Index);
-        let (index_block, index) = self.index(cache, partition, Fill::No)?;
-        let i = index.find(&index_block, key, bound);
-        if i < index.len() {
-            way.data_reads += is_missing(index.handle(&index_block, i, 0), Role::Data);
-        }
-        Ok(way)
     }
 
-    /// About which share of the table lies from `low` to `high`, by its partitions.
-    pub(crate) fn share_of(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> f64 {
-        let n = self.top.len();
-        let find = |key: &[u8]| self.top.find(&self.top_block, key, Trailer::FIRST);
-        let from =
-            low.map_or(0, |low| if low <= self.properties.smallest_key.as_slice() { 0 } else { find(low) });
-        let above = |high: &[u8]| high > self.properties.largest_key.as_slice();
-        let to = high.map_or(n, |high| if above(high) { n } else { find(high) });
-        // Both ends in one partition: half of it, for want of knowing better.
-        if to > from { (to - from) as f64 / n as f64 } else { 0.5 / n as f64 }
+    /// About which share of the table lies from `low` to `high`.
+    pub(crate) fn share_of(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<f64> {
+        let at = |key| (key, Trailer::FIRST);
+        match &self.form {
+            Form::Blocks(blocks) => Ok(blocks.share_of(low, high)),
+            Form::Floor(_, tree) => tree.share_between(low.map(at), high.map(at)),
+        }
     }
 
-    /// Which share of the data part's bytes lies in blocks with keys after `after` and up to `up_to`; reads the indexes of
-    /// at most two partitions.
+    /// Which share of the data part's bytes is of keys after `after` and up to `up_to`; of blocks, of those that have such. Reads
+    /// the indexes of at most two partitions.
     pub(crate) fn share_between(
         &self,
         cache: &Cache,
         after: Option<&[u8]>,
         up_to: Option<&[u8]>,
     ) -> Result<f64> {
-        let first = HEADER_BYTES as u64;
-        // Where the block that may have `key` begins, or where it ends.
-        let place = |key: &[u8], is_end: bool| -> Result<u64> {
-            let partition = self.top.find(&self.top_block, key, Trailer::LAST);
-            if partition == self.top.len() {
-                return Ok(self.properties.data_end);
-            }
-            let (block, index) = self.index(cache, partition, Fill::No)?;
-            let i = index.find(&block, key, Trailer::LAST);
-            Ok(match index.len().checked_sub(1) {
-                None => self.properties.data_end,
-                Some(last) if is_end || i > last => index.handle(&block, i.min(last), 0).end(),
-                Some(_) => index.handle(&block, i, 0).offset,
-            })
-        };
-        let from = after.map_or(Ok(first), |key| place(key, false))?;
-        let to = up_to.map_or(Ok(self.properties.data_end), |key| place(key, true))?;
-        Ok(to.saturating_sub(from) as f64 / self.properties.data_end.saturating_sub(first).max(1) as f64)
-    }
-
-    /// A partition's index block.
-    fn index(&self, cache: &Cache, partition: usize, fill: Fill) -> Result<(Block, Index)> {
-        let handle = self.top.handle(&self.top_block, partition, INDEX);
-        let block = self.block(cache, handle, Role::Index, fill)?;
-        let index =
-            Index::parse(&block, 1).map_err(|malformed| self.meta.corrupt(handle.offset, malformed))?;
-        Ok((block, index))
-    }
-
-    /// A block, from the cache or with one read.
-    fn block(&self, cache: &Cache, handle: BlockHandle, role: Role, fill: Fill) -> Result<Block> {
-        let key = self.cache_key(handle, role);
-        if let Some(block) = cache.block(key) {
-            return Ok(block);
-        }
-        let block = self.fetch(cache, handle, role)?;
-        if fill == Fill::Yes {
-            cache.keep_block(key, block.clone());
-        }
-        Ok(block)
-    }
-
-    /// A block, with one read.
-    fn fetch(&self, cache: &Cache, handle: BlockHandle, role: Role) -> Result<Block> {
-        let part = if role == Role::Data { &self.data } else { &self.meta };
-        let limit = self.part_end(role);
-        if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
-            let malformed = Malformed(format!("an index points at {}..{}", handle.offset, handle.end()));
-            return Err(part.corrupt(handle.offset, malformed));
-        }
-        if role == Role::Data {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-        }
-        // The stored form and the block, while both are here.
-        let is_large = u64::from(handle.bytes) >= LARGE_BYTES as u64;
-        let _held = is_large.then(|| cache.memory().charge(Holder::Reads, 2 * u64::from(handle.bytes)));
-        if is_large {
-            cache.fit();
-        }
-        let (bytes, from) = part.read(handle.offset, handle.end())?;
-        part.unpack(&bytes[from..from + handle.bytes as usize], handle, role)
-    }
-
-    fn cache_key(&self, handle: BlockHandle, role: Role) -> BlockKey {
-        let table = if planted::has(Bug::CacheKeyWithoutTable) { 0 } else { self.number };
-        BlockKey { table, at: handle.offset << 1 | u64::from(role != Role::Data) }
-    }
-
-    /// Where the blocks of a part must end.
-    fn part_end(&self, role: Role) -> u64 {
-        match role {
-            Role::Data => self.properties.data_end,
-            Role::Filter | Role::Index => self.properties.meta_file_bytes,
+        let behind = |key| (key, Trailer::LAST);
+        match &self.form {
+            Form::Blocks(blocks) => blocks.share_between(cache, after, up_to),
+            Form::Floor(_, tree) => tree.share_between(after.map(behind), up_to.map(behind)),
         }
     }
 
     /// A cursor for readers.
-    pub(crate) fn cursor(
-        self: &Arc<Self>,
-        cache: Arc<Cache>,
-        fill: Fill,
-        read_ahead: ReadAhead,
-    ) -> TableCursor {
-        TableCursor::new(self.clone(), self.data.clone(), cache, fill, read_ahead)
+    pub(crate) fn cursor(&self, cache: Arc<Cache>, fill: Fill, read_ahead: ReadAhead) -> TableCursor {
+        match &self.form {
+            Form::Blocks(blocks) => TableCursor::Blocks(Box::new(blocks.cursor(cache, fill, read_ahead))),
+            Form::Floor(_, tree) => TableCursor::Floor(TreeCursor::new(tree.clone())),
+        }
     }
 
     /// A cursor for merges: reads through `data`, `bytes` at once from the start on, and leaves the cache alone.
-    pub(crate) fn cursor_over(
-        self: &Arc<Self>,
-        data: Arc<dyn Device>,
-        cache: Arc<Cache>,
-        bytes: usize,
-    ) -> TableCursor {
-        let part = Part { device: data, place: self.data.place };
-        let read_ahead = ReadAhead { expected_bytes: bytes, max_bytes: bytes, ..ReadAhead::default() };
-        TableCursor::new(self.clone(), part, cache, Fill::No, read_ahead)
+    pub(crate) fn cursor_over(&self, data: Arc<dyn Device>, cache: Arc<Cache>, bytes: usize) -> TableCursor {
+        match &self.form {
+            Form::Blocks(blocks) => TableCursor::Blocks(Box::new(blocks.cursor_over(data, cache, bytes))),
+            Form::Floor(_, tree) => TableCursor::Floor(TreeCursor::new(tree.clone())),
+        }
+    }
+
+    /// Checks every byte of both parts; `progress` is told how many more have been read.
+    ///
+    /// # Errors
+    /// `Corrupt` with the file and the offset of the first thing that is wrong.
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        match &self.form {
+            Form::Blocks(table) => blocks::verify(table, progress),
+            Form::Floor(_, tree) => floor::verify(tree, progress),
+        }
+    }
+
+    /// Hands every entry to `each`, in order.
+    pub(crate) fn walk(&self, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+        match &self.form {
+            Form::Blocks(table) => blocks::walk(table, each),
+            Form::Floor(_, tree) => {
+                let mut cursor = TreeCursor::new(tree.clone());
+                cursor.go(Target::First)?;
+                while let Some(entry) = cursor.entry() {
+                    each(entry)?;
+                    cursor.next()?;
+                }
+                Ok(())
+            }
+        }
     }
 }
 
-/// The header of a file that may want aligned reads.
-fn check_aligned_header(part: &Part) -> Result<()> {
-    let (bytes, _) = part.read(0, HEADER_BYTES as u64)?;
-    check_header(&bytes, part.place.store, part.place.file)
+impl TableWriter {
+    /// Adds an entry behind the last.
+    pub(crate) fn add(&mut self, entry: Entry<'_>) -> Result<()> {
+        match self {
+            Self::Blocks(writer) => writer.add(entry),
+            Self::Floor(writer) => writer.add(entry),
+        }
+    }
+
+    /// What entries take so far, in bytes: of blocks, in the data part.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Blocks(writer) => writer.data_bytes(),
+            Self::Floor(writer) => writer.bytes(),
+        }
+    }
+
+    /// Stores what is left and makes both files durable; their names are not.
+    pub(crate) fn finish(self) -> Result<Properties> {
+        match self {
+            Self::Blocks(writer) => writer.finish(),
+            Self::Floor(writer) => writer.finish(),
+        }
+    }
 }
 
-/// A block that is kept outside the cache.
-fn small_block(part: &Part, handle: BlockHandle, limit: u64) -> Result<Vec<u8>> {
-    if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
-        return Err(
-            part.corrupt(limit - FOOTER_BYTES as u64, Malformed::new("the footer points outside the file"))
-        );
+/// A meta part in words, from its file alone.
+pub(crate) fn describe_meta(place: Place, device: Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
+    blocks::describe_meta(place, device, out)
+}
+
+impl Cursor for TableCursor {
+    fn begin(&mut self, target: Target<'_>) -> Result<()> {
+        match self {
+            Self::Blocks(cursor) => cursor.begin(target),
+            Self::Floor(cursor) => cursor.begin(target),
+        }
     }
-    let (bytes, from) = part.read(handle.offset, handle.end())?;
-    let stored = decode_stored(&bytes[from..from + handle.bytes as usize], part.place.at(handle.offset));
-    let raw = stored.and_then(|stored| {
-        let mut raw = vec![0; stored.raw_bytes];
-        stored.compression.decompress(stored.payload, &mut raw).map(|()| raw)
-    });
-    raw.map_err(|malformed| part.corrupt(handle.offset, malformed))
+    fn finish(&mut self, target: Target<'_>) -> Result<()> {
+        match self {
+            Self::Blocks(cursor) => cursor.finish(target),
+            Self::Floor(cursor) => cursor.finish(target),
+        }
+    }
+    fn next(&mut self) -> Result<()> {
+        match self {
+            Self::Blocks(cursor) => cursor.next(),
+            Self::Floor(cursor) => cursor.next(),
+        }
+    }
+    fn prev(&mut self) -> Result<()> {
+        match self {
+            Self::Blocks(cursor) => cursor.prev(),
+            Self::Floor(cursor) => cursor.prev(),
+        }
+    }
+    fn entry(&self) -> Option<Entry<'_>> {
+        match self {
+            Self::Blocks(cursor) => cursor.entry(),
+            Self::Floor(cursor) => cursor.entry(),
+        }
+    }
 }
 
 /// What the micro-benchmarks look at.
 #[cfg(feature = "internals")]
 pub(crate) mod parts {
-    pub(crate) use super::block::{BlockBuilder, BlockCursor};
+    pub(crate) use super::blocks::parts::{BlockBuilder, BlockCursor};
     pub(crate) use super::filter::{build as build_filter, may_contain};
 }
 
 /// Constants that `docs/format/table.md` names.
 #[cfg(test)]
 pub(crate) mod documented {
-    pub(crate) use super::block::RESTART_INTERVAL;
+    pub(crate) use super::blocks::documented::RESTART_INTERVAL;
     pub(crate) use super::filter::LINE_BYTES;
     pub(crate) use super::floor::{ENTRY_BYTES, FLOORS_MAX, PREFIX_BYTES};
-    pub(crate) use super::index::HANDLE_BYTES;
-    pub(crate) use super::stored::{BLOCK_TRAILER_BYTES, FOOTER_BYTES};
+    pub(crate) use super::stored::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HANDLE_BYTES};
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,8 +4,7 @@
 //! is larger than the first.
 
 use super::compression::Compression;
-use super::index::BlockHandle;
-use super::stored::{BLOCK_TRAILER_BYTES, encode_block_trailer};
+use super::stored::{BLOCK_TRAILER_BYTES, BlockHandle, encode_block_trailer};
 use crate::error::{Error, Result};
 use crate::format::file::encode_header;
 use crate::format::{FileId, FileKind, Place, StoreId};

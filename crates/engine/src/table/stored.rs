@@ -1,10 +1,34 @@
 //! Blocks and the footer as they lie in a table's files (`docs/format/table.md`).
 
 use super::compression::{Compression, RAW_BLOCK_BYTES_MAX};
-use super::index::BlockHandle;
 use crate::format::{Decode, Malformed, Place, Reader};
 use crate::planted::{self, Bug};
 
+/// Where a stored block lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockHandle {
+    pub(crate) offset: u64,
+    /// Bytes as stored, trailer included.
+    pub(crate) bytes: u32,
+}
+
+impl BlockHandle {
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
+        Ok(Self { offset: reader.fixed_number()?, bytes: reader.u32()? })
+    }
+
+    pub(crate) fn end(self) -> u64 {
+        self.offset.saturating_add(u64::from(self.bytes))
+    }
+}
+
+/// Bytes of a stored handle.
+pub(crate) const HANDLE_BYTES: usize = 12;
 /// Behind each stored block: compression (1), length before compression (4), checksum (4).
 pub(crate) const BLOCK_TRAILER_BYTES: usize = 9;
 /// The last bytes of a meta part.

@@ -30,6 +30,18 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Vec<u8>,
     pub(crate) smallest_seq: Seq,
     pub(crate) largest_seq: Seq,
+    /// For one in persistent memory.
+    pub(crate) memory: Option<InMemory>,
+}
+
+/// What is known of a table in persistent memory, besides what is known of every table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InMemory {
+    /// Where each part begins.
+    pub(crate) data_at: u64,
+    pub(crate) meta_at: u64,
+    /// The table that it lies on and points into; 0 for none.
+    pub(crate) below: u64,
 }
 
 /// What an entry takes in a block besides key and value, at most.
@@ -42,6 +54,11 @@ impl TableMeta {
             (self.data_tier, FileId::new(FileKind::Data, self.number), self.data_bytes),
             (self.meta_tier, FileId::new(FileKind::Meta, self.number), self.meta_bytes),
         ]
+    }
+
+    /// The table that it lies on and points into.
+    pub(crate) fn below(&self) -> Option<u64> {
+        self.memory.map(|memory| memory.below).filter(|below| *below > 0)
     }
 
     /// Most bytes that its entries take in blocks that are not packed.
@@ -87,6 +104,7 @@ impl TableMeta {
             largest_seq: Seq(reader.number()?),
             smallest: reader.bytes()?.to_vec(),
             largest: reader.bytes()?.to_vec(),
+            memory: None,
         };
         match meta.smallest <= meta.largest && meta.largest_seq <= Seq::MAX {
             true => Ok(meta),
@@ -95,10 +113,25 @@ impl TableMeta {
     }
 }
 
+impl InMemory {
+    fn encode(self, out: &mut Vec<u8>) {
+        [self.data_at, self.meta_at, self.below].into_iter().for_each(|number| put_varint(out, number));
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
+        Ok(Self { data_at: reader.number()?, meta_at: reader.number()?, below: reader.number()? })
+    }
+}
+
 impl fmt::Display for TableMeta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (smallest, largest) = (self.smallest.escape_ascii(), self.largest.escape_ascii());
-        write!(f, "#{}[{smallest}..{largest} {} entries {} bytes]", self.number, self.entries, self.bytes())
+        write!(f, "#{}[{smallest}..{largest} {} entries {} bytes", self.number, self.entries, self.bytes())?;
+        if let Some(InMemory { data_at, meta_at, .. }) = self.memory {
+            write!(f, ", in memory at {data_at} and {meta_at}")?;
+        }
+        self.below().map_or(Ok(()), |below| write!(f, ", on #{below}"))?;
+        f.write_str("]")
     }
 }
 
@@ -170,6 +203,7 @@ mod field {
     pub(super) const IMAGE: u64 = 17;
     pub(super) const ADD_GUARD: u64 = 18;
     pub(super) const REMOVE_GUARD: u64 = 19;
+    pub(super) const ADD_FLOOR: u64 = 20;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -223,10 +257,12 @@ impl Edit {
             });
         }
         for added in &self.added {
-            put(field::ADD_TABLE, true, &|out| {
+            let memory = added.meta.memory;
+            put(if memory.is_some() { field::ADD_FLOOR } else { field::ADD_TABLE }, true, &|out| {
                 put_varint(out, u64::from(added.level));
                 put_varint(out, added.age);
                 added.meta.encode(out);
+                memory.iter().for_each(|memory| memory.encode(out));
             });
         }
         for (id, name) in &self.created {
@@ -306,9 +342,13 @@ impl Edit {
     /// Takes one field in; `false` when its number is not known.
     fn take(&mut self, number: u64, mut body: Reader<'_>) -> Decode<bool> {
         match number {
-            field::ADD_TABLE => {
+            field::ADD_TABLE | field::ADD_FLOOR => {
                 let (level, age) = (body.varint_u32()?, body.number()?);
-                self.added.push(AddedTable { level, age, meta: TableMeta::decode(&mut body)? });
+                let mut meta = TableMeta::decode(&mut body)?;
+                if number == field::ADD_FLOOR {
+                    meta.memory = Some(InMemory::decode(&mut body)?);
+                }
+                self.added.push(AddedTable { level, age, meta });
             }
             field::REMOVE_TABLE => self.removed.push(body.number()?),
             field::LOG_START => self.log_start = Some(body.number()?),
@@ -419,8 +459,10 @@ mod tests {
             largest_seq: Seq::MAX,
             ..TableMeta::default()
         };
+        let memory = Some(InMemory { data_at: 1 << 33, meta_at: 4096, below: 299 });
+        let floor = TableMeta { memory, ..meta.clone() };
         Edit {
-            added: vec![AddedTable { level: 3, age: 9, meta }],
+            added: vec![AddedTable { level: 3, age: 9, meta }, AddedTable { level: 4, age: 0, meta: floor }],
             removed: vec![1, 2],
             guards_added: vec![(3, b"am".to_vec()), (3, vec![0xff; 200])],
             guards_removed: vec![(7, b"x".to_vec())],

@@ -2,7 +2,8 @@
 //! the next; the manifest that records them; the superblock that points at the manifest.
 //!
 //! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds
-//! runs, newest first; a run is disjoint tables in key order. No table crosses from one guard into the next. Level 0 has one
+//! runs, newest first; a run is disjoint tables in key order. A table in persistent memory may lie on the one table of the next older run and point into
+//! it; so it goes only together with all that lie on it, and readers find them all through the topmost. No table crosses from one guard into the next. Level 0 has one
 //! guard; profile `fragmented` has many with several runs each in the other levels, the others one with one run
 //! (`docs/decisions/0012-guards-with-several-runs.md`).
 //!
@@ -18,7 +19,7 @@ pub(crate) mod superblock;
 pub(crate) mod tables;
 
 pub(crate) use catalog::{Catalog, KeyspaceState};
-pub(crate) use edit::{Edit, TableMeta};
+pub(crate) use edit::{Edit, InMemory, TableMeta};
 pub(crate) use tables::{TableHandle, Tables};
 
 use crate::error::{Error, Result};
@@ -60,14 +61,38 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Whether its one table lies on that of `older`, so that it is read with that.
+    fn lies_on(&self, older: &Self) -> bool {
+        let ([table], [below]) = (&self.tables[..], &older.tables[..]) else { return false };
+        table.meta.below() == Some(below.meta.number)
+    }
+
     /// The table that may hold `key`.
     pub(crate) fn table_of(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
-        let i = self.tables.partition_point(|table| table.meta.largest.as_slice() < key);
-        self.tables.get(i).filter(|table| table.meta.smallest.as_slice() <= key)
+        let i = self.tables.partition_point(|table| table.largest() < key);
+        self.tables.get(i).filter(|table| table.smallest() <= key)
     }
 }
 
 impl Guard {
+    /// Its runs as readers look into them, newest first: of tables that lie on one another the topmost, which stands for all.
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &Run> {
+        let is_covered = |i: usize| i > 0 && self.runs[i - 1].lies_on(&self.runs[i]);
+        self.runs.iter().enumerate().filter(move |(i, _)| !is_covered(*i)).map(|(_, run)| run)
+    }
+
+    /// Each table that lies on another must find that as the next older run, and all of it: pointers lead there.
+    fn check_links(&self) -> Fits {
+        for (i, run) in self.runs.iter().enumerate() {
+            for table in run.tables.iter().filter(|table| table.meta.below().is_some()) {
+                if !self.runs.get(i + 1).is_some_and(|older| run.lies_on(older)) {
+                    return Err(format!("{} is not on top of what it lies on", table.meta));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a table into its run, which is made if there is none of that age.
     fn insert(&mut self, age: u64, table: Arc<TableHandle>) -> Fits {
         let runs = &mut self.runs;
@@ -154,10 +179,10 @@ impl Level {
     /// The newest tables of all guards, in key order; those of the runs below these; and so on. Tables of a layer are disjoint,
     /// so who walks over all of the level needs no more cursors than a guard has runs.
     pub(crate) fn layers(&self) -> impl Iterator<Item = impl Iterator<Item = &Arc<TableHandle>>> {
-        let most = self.guards.iter().map(|guard| guard.runs.len()).max().unwrap_or(0);
+        let most = self.guards.iter().map(|guard| guard.tops().count()).max().unwrap_or(0);
         let most = if planted::has(Bug::OlderLayersLeftOut) { most.min(1) } else { most };
         (0..most).map(|i| {
-            let runs = self.guards.iter().filter_map(move |guard| guard.runs.get(i));
+            let runs = self.guards.iter().filter_map(move |guard| guard.tops().nth(i));
             runs.flat_map(|run| &run.tables)
         })
     }
@@ -181,8 +206,8 @@ impl Version {
     /// The version that `edit` leads to. `opener` makes handles for tables that this version does not have.
     ///
     /// # Errors
-    /// `Internal` when the edit does not fit: a table removed that is not there, added twice, crossing a guard, or
-    /// overlapping another of its run; a guard that is there already, or is not, or is in level 0.
+    /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
+    /// a guard, or overlapping another of its run; a guard that is there already, or is not, or is in level 0.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>) -> Result<Self> {
         let mut next = self.clone();
         let mut moved: Vec<Arc<TableHandle>> = Vec::new();
@@ -200,15 +225,23 @@ impl Version {
                 |why| Error::internal(format!("guard {} of level {level}: {why}", start.escape_ascii()));
             changed.map_err(refuse)?;
         }
-        for added in &edit.added {
+        // What lies on another comes behind it.
+        let mut adds: Vec<&edit::AddedTable> = edit.added.iter().collect();
+        adds.sort_by_key(|added| added.age);
+        for added in adds {
             let known = moved.iter().position(|table| table.meta.number == added.meta.number);
             let handle = match known {
                 Some(i) if moved[i].meta == added.meta => moved.swap_remove(i),
                 Some(i) => moved.swap_remove(i).relocated(added.meta.clone()),
-                None => TableHandle::new(added.meta.clone(), tables.clone()),
+                None => {
+                    let below = next.tables().find(|table| Some(table.meta.number) == added.meta.below());
+                    TableHandle::new(added.meta.clone(), below.cloned(), tables.clone())
+                }
             };
             next.insert(added.level, added.age, handle)?;
         }
+        let mut guards = next.levels.iter().flat_map(|level| &level.guards);
+        guards.try_for_each(Guard::check_links).map_err(Error::internal)?;
         Ok(next)
     }
 

@@ -75,7 +75,7 @@ mod tests {
         let cache = Arc::new(Cache::new(1 << 20, 1));
         let tables = Tables::new(&Sched::simulated(1), StoreId(1), Arc::new(tiers), cache, 0);
         let meta = |number| TableMeta { number, ..TableMeta::default() };
-        (0..20).map(|number| TableHandle::new(meta(number), tables.clone())).collect()
+        (0..20).map(|number| TableHandle::new(meta(number), None, tables.clone())).collect()
     }
 
     fn numbers(handles: &[Arc<TableHandle>]) -> Vec<u64> {

@@ -72,6 +72,10 @@ impl Tables {
 /// A table of a version.
 pub(crate) struct TableHandle {
     pub(crate) meta: TableMeta,
+    /// The table that it lies on, which is there at least as long as this one.
+    below: Option<Arc<TableHandle>>,
+    /// First and last key of it and of all that it lies on.
+    reach: (Vec<u8>, Vec<u8>),
     tables: Arc<Tables>,
     data_file: HeldFile,
     /// Shared by all handles of the table.
@@ -95,22 +99,32 @@ impl Deref for OpenTable {
 }
 
 impl TableHandle {
-    pub(crate) fn new(meta: TableMeta, tables: Arc<Tables>) -> Arc<Self> {
+    /// A table that lies on `below`.
+    pub(crate) fn new(meta: TableMeta, below: Option<Arc<Self>>, tables: Arc<Tables>) -> Arc<Self> {
         let [_, part] = meta.parts();
         let meta_file = Arc::new(HeldFile::new(part, tables.garbage.clone()));
-        Self::over(meta, tables, meta_file, Arc::default())
+        Self::over(meta, below, tables, meta_file, Arc::default())
     }
 
     fn over(
         meta: TableMeta,
+        below: Option<Arc<Self>>,
         tables: Arc<Tables>,
         meta_file: Arc<HeldFile>,
         reads: Arc<AtomicU64>,
     ) -> Arc<Self> {
         let [part, _] = meta.parts();
         let data_file = HeldFile::new(part, tables.garbage.clone());
+        let reach = match below.as_deref().map(|below| &below.reach) {
+            Some((smallest, largest)) => {
+                ((&meta.smallest).min(smallest).clone(), (&meta.largest).max(largest).clone())
+            }
+            None => (meta.smallest.clone(), meta.largest.clone()),
+        };
         Arc::new(Self {
             meta,
+            below,
+            reach,
             tables,
             data_file,
             meta_file,
@@ -122,7 +136,23 @@ impl TableHandle {
 
     /// The same table with its data elsewhere, as `meta` says; it stays as hot.
     pub(crate) fn relocated(&self, meta: TableMeta) -> Arc<Self> {
-        Self::over(meta, self.tables.clone(), self.meta_file.clone(), self.reads.clone())
+        let (below, tables) = (self.below.clone(), self.tables.clone());
+        Self::over(meta, below, tables, self.meta_file.clone(), self.reads.clone())
+    }
+
+    /// It, the table that it lies on, and so on.
+    pub(crate) fn tree(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |table| table.below.as_deref())
+    }
+
+    /// The first key of all of these.
+    pub(crate) fn smallest(&self) -> &[u8] {
+        &self.reach.0
+    }
+
+    /// The last key of all of these.
+    pub(crate) fn largest(&self) -> &[u8] {
+        &self.reach.1
     }
 
     /// Reads of its data from media, halved now and then by [`TableHandle::cool`].
@@ -153,7 +183,6 @@ impl TableHandle {
         }
         let mut table = self.open(Cause::UserRead, Cause::Index)?;
         self.check(&table)?;
-        table.count_reads_in(self.reads.clone());
         table.charge_to(self.tables.cache.memory());
         let table = Arc::new(table);
         // Two readers may have opened it at once; one of the two stays.
@@ -183,14 +212,17 @@ impl TableHandle {
         self.opened.load().as_ref().map_or(0, |table| table.held_bytes())
     }
 
-    /// The table anew, through devices that count under these causes.
+    /// The table anew, through devices that count under these causes; those that it lies on as they are.
     pub(crate) fn open(&self, data_cause: Cause, meta_cause: Cause) -> Result<Table> {
         let tiers = &self.tables.tiers;
         let open = |(tier, file, _): (u32, FileId, u64), cause| -> Result<_> {
             Ok(tiers.metered(tiers.open_table_file(tier, file)?, tier as usize, cause))
         };
         let [data, meta] = self.meta.parts();
-        Table::open(self.tables.store, self.meta.number, open(data, data_cause)?, open(meta, meta_cause)?)
+        let parts = (open(data, data_cause)?, open(meta, meta_cause)?);
+        let below = self.below.as_ref().map(|below| below.table()).transpose()?;
+        let below = below.as_ref().map(|below| below.as_ref());
+        Table::open(self.tables.store, self.meta.number, parts, below, self.reads.clone())
     }
 
     /// The manifest and the table must tell the same story.
@@ -262,7 +294,7 @@ mod tests {
         let tables = Tables::new(&sched, StoreId(1), tiers.clone(), cache, 100);
         let [fast, below] =
             [0, 1].map(|data_tier| TableMeta { number: 5, data_tier, ..TableMeta::default() });
-        let old = TableHandle::new(fast, tables.clone());
+        let old = TableHandle::new(fast, None, tables.clone());
         let new = old.relocated(below);
         old.mark_relocated();
         // Then merged away, while somebody still reads by a version from before both.

@@ -21,11 +21,22 @@ fn key(i: u64) -> Vec<u8> {
     format!("key{:06}", i.wrapping_mul(7919) % 100_000).into_bytes()
 }
 
+/// Tables of which are in persistent memory.
+fn in_memory(dir: &Path) -> Options {
+    Options { tiers: vec![TierOptions::memory(dir.join("memory"), 64 * MIB)], ..small(dir) }
+}
+
 #[test]
 fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
     let dir = tempfile::tempdir().unwrap();
-    let options = small(dir.path());
-    let db = Db::open(&options).unwrap();
+    reads_back(&small(dir.path()));
+    let options = in_memory(dir.path());
+    reads_back(&options);
+    assert!(dir.path().join("memory/PMEM").metadata().unwrap().len() > 32 * MIB);
+}
+
+fn reads_back(options: &Options) {
+    let db = Db::open(options).unwrap();
     for i in 0..20_000u64 {
         db.put(key(i), [&i.to_le_bytes()[..], &[7; 60]].concat()).unwrap();
     }
@@ -50,13 +61,13 @@ fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
     check(&db);
     println!("{}", db.stats());
     db.close().unwrap();
-    let db = Db::open(&options).unwrap();
+    let db = Db::open(options).unwrap();
     check(&db);
     db.flush().unwrap();
     drop(db);
-    let report = cuesta::verify(&options, &mut |_| {}).unwrap();
+    let report = cuesta::verify(options, &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
-    check(&Db::open(&options).unwrap());
+    check(&Db::open(options).unwrap());
 }
 
 #[test]

@@ -116,14 +116,6 @@ impl TreeCursor {
         }
         arrived
     }
-
-    /// Whether the value of the entry that the walk is on was there when it was read. To be asked after that.
-    ///
-    /// # Errors
-    /// `Io` when the memory was lost.
-    pub(crate) fn check_value(&self) -> Result<()> {
-        self.tree.check_memory()
-    }
 }
 
 impl Cursor for TreeCursor {

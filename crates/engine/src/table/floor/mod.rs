@@ -20,12 +20,15 @@ mod tree;
 mod verify;
 mod writer;
 
+pub(crate) use cursor::TreeCursor;
 pub(crate) use entry::{ENTRY_BYTES, FLOORS_MAX, PREFIX_BYTES};
 pub(crate) use tree::Tree;
+pub(crate) use verify::verify;
+pub(crate) use writer::{FloorOptions, FloorWriter};
 
+use super::Properties;
 use super::filter;
-use super::stored::{FOOTER_BYTES, Footer, decode_stored};
-use super::{BlockHandle, Properties};
+use super::stored::{BlockHandle, FOOTER_BYTES, Footer, decode_stored};
 use crate::error::{Error, Result};
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::file::{HEADER_BYTES, check_header};
@@ -194,6 +197,18 @@ impl Floor {
 
     pub(crate) fn entries(&self) -> u32 {
         self.entries
+    }
+
+    /// What the bits of its pages take.
+    fn held_bytes(&self) -> usize {
+        size_of::<Self>() + 8 * (self.data.sound.len() + self.meta.sound.len())
+    }
+
+    /// What lies before entry `at` and belongs to entries, in bytes.
+    fn bytes_before(&self, at: u32) -> Result<u64> {
+        let entries = u64::from(at) * ENTRY_BYTES as u64;
+        let data = if at < self.entries { self.head(at)?.offset } else { self.properties.data_end };
+        Ok(entries + data.saturating_sub(HEADER_BYTES as u64))
     }
 
     /// Bytes of a part; their pages are compared with their checksums if they have not been yet.

@@ -469,14 +469,14 @@ fn a_mapping_that_was_cut_short_is_an_error_and_no_wrong_answer() {
     all.iter().for_each(|(key, ..)| assert!(get(&tree, key, Trailer::FIRST).unwrap().is_some()));
     cursor.go(Target::First).unwrap();
     newest.go(Target::AtOrAfter(&all[450].0, Trailer::FIRST)).unwrap();
-    newest.check_value().unwrap();
+    tree.check_memory().unwrap();
     let cut =
         |bytes: usize| OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes as u64).unwrap();
     let before: usize = files.iter().map(|files| files.meta.len() + files.data.len()).sum();
     cut(before - files[3].data.len());
     // Its entries are all there, and lead to zeros; who has read a value asks whether it was there.
     assert_eq!(newest.entry().unwrap().value, [0; 100]);
-    newest.check_value().unwrap_err();
+    tree.check_memory().unwrap_err();
     let keys: BTreeSet<_> = all.iter().map(|(key, ..)| key.as_slice()).collect();
     let failed = loop {
         assert!(keys.contains(cursor.entry().unwrap().key));
@@ -494,7 +494,7 @@ fn a_mapping_that_was_cut_short_is_an_error_and_no_wrong_answer() {
         let error = get(&tree, key, Trailer::FIRST).unwrap_err();
         assert!(!error.is_corrupt() && error.to_string().contains("was cut short"), "{error}");
     }
-    assert!(cursor.check_value().is_err());
+    assert!(tree.check_memory().is_err());
     for target in [Target::First, Target::Last, Target::Before(&all[9].0, Trailer::FIRST)] {
         cursor.go(target).unwrap_err();
         assert_eq!(cursor.entry(), None);
@@ -546,7 +546,7 @@ fn what_cannot_be_in_a_floor_is_refused() {
     assert!(refused(&[a.clone(), a.clone()], b"").contains("out of order"));
     assert!(refused(&[a, b], &KeyspaceId(3).key(b"a")).contains("cannot be in it"));
     let mut tree = Tree::default();
-    while !tree.is_full() {
+    while tree.floors().len() < FLOORS_MAX {
         let seq = tree.floors().len() as u64 + 1;
         tree = add(&tree, &[put("key", seq, 1)], FloorOptions::default());
     }

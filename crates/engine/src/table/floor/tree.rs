@@ -8,7 +8,7 @@
 //! floor; then the next floor is searched from its first entry to where `s` points, or to its end. A floor that lies behind
 //! all of the tree so far is such a case: the paper gives it a minimum key that points below, here it is this rule.
 
-use super::{FLOORS_MAX, Floor, Pointer};
+use super::{Floor, Pointer};
 use crate::error::{Error, Result};
 use crate::key::Trailer;
 use std::ops::Range;
@@ -59,13 +59,54 @@ impl Tree {
         Ok(Self { floors })
     }
 
+    /// `floor` on top of a tree.
+    ///
+    /// # Errors
+    /// As [`Tree::new`].
+    pub(crate) fn on(below: Option<&Self>, floor: Arc<Floor>) -> Result<Self> {
+        let below = below.map_or(&[][..], |tree| &tree.floors);
+        Self::new(below.iter().cloned().chain([floor]).collect())
+    }
+
     pub(crate) fn floors(&self) -> &[Arc<Floor>] {
         &self.floors
     }
 
-    /// Whether another floor may be added.
-    pub(crate) fn is_full(&self) -> bool {
-        self.floors.len() >= FLOORS_MAX
+    /// Memory that is held for the topmost floor.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.floors.last().map_or(0, |floor| floor.held_bytes()) + size_of_val(&self.floors[..])
+    }
+
+    /// Whether some floor may have `key`, by their filters.
+    pub(crate) fn may_contain(&self, key: &[u8]) -> Result<bool> {
+        let may = self.floors.iter().map(|floor| floor.may_contain(key));
+        let found = may.into_iter().find(|may| !matches!(may, Ok(false)));
+        self.check_memory().and(found.unwrap_or(Ok(false)))
+    }
+
+    /// Which share of the bytes that entries take is of those from one place on and before another; all of one side for `None`.
+    pub(crate) fn share_between(
+        &self,
+        from: Option<(&[u8], Trailer)>,
+        to: Option<(&[u8], Trailer)>,
+    ) -> Result<f64> {
+        let (mut seats, mut all) = (Vec::new(), 0);
+        let mut before = |place: Option<(&[u8], Trailer)>, otherwise: u32| -> Result<u64> {
+            match place {
+                Some((key, trailer)) => self.seats(key, trailer, &mut seats)?,
+                None => {
+                    seats.clear();
+                    seats.extend(self.floors.iter().map(|floor| floor.entries.min(otherwise)));
+                }
+            }
+            self.floors.iter().zip(&seats).map(|(floor, seat)| floor.bytes_before(*seat)).sum()
+        };
+        let (start, end) = (before(from, 0)?, before(to, u32::MAX)?);
+        for floor in &self.floors {
+            all += floor.bytes_before(floor.entries)?;
+        }
+        self.check_memory()?;
+        Ok(end.saturating_sub(start) as f64 / all.max(1) as f64)
     }
 
     /// From the floor at `slot` down.

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::key::{Cursor, Entry, Target};
 use crate::table::stored::{FOOTER_BYTES, Footer};
-use crate::table::verify::Story;
+use crate::table::story::Story;
 use std::sync::Arc;
 
 impl Part {

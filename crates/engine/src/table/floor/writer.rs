@@ -14,11 +14,11 @@ use crate::error::{Error, Result};
 use crate::format::file::HEADER_BYTES;
 use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{self, Entry, Trailer, compare};
+use crate::table::Properties;
 use crate::table::compression::Compression;
 use crate::table::filter::{self, FILTER_HEADER_BYTES, LINE_BYTES};
 use crate::table::sink::Sink;
-use crate::table::stored::{FOOTER_BYTES, Footer};
-use crate::table::{BlockHandle, Properties};
+use crate::table::stored::{BlockHandle, FOOTER_BYTES, Footer};
 use cuesta_device::Device;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -84,6 +84,11 @@ impl FloorWriter {
             hashes: Vec::new(),
             properties: Properties { filter_bits_per_key, ..Properties::default() },
         })
+    }
+
+    /// What entries take so far, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.data.offset() + self.meta.offset()
     }
 
     /// Adds an entry behind the last.

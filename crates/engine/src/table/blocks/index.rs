@@ -7,37 +7,13 @@
 
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Malformed, Reader};
-use crate::key::{Trailer, compare};
+use crate::key::{Trailer, common_prefix, compare};
+use crate::table::stored::{BlockHandle, HANDLE_BYTES};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Where a stored block lies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BlockHandle {
-    pub(crate) offset: u64,
-    /// Bytes as stored, trailer included.
-    pub(crate) bytes: u32,
-}
-
-/// Bytes of a stored handle.
-pub(crate) const HANDLE_BYTES: usize = 12;
 /// Fixed bytes per entry besides its handles: head, trailer, end of its key.
 pub(crate) const ENTRY_BYTES: usize = 8 + 8 + 4;
-
-impl BlockHandle {
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(&self.bytes.to_le_bytes());
-    }
-
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
-        Ok(Self { offset: reader.fixed_number()?, bytes: reader.u32()? })
-    }
-
-    pub(crate) fn end(self) -> u64 {
-        self.offset.saturating_add(u64::from(self.bytes))
-    }
-}
 
 /// The first eight bytes as a number that sorts like them.
 fn head(bytes: &[u8]) -> u64 {
@@ -89,11 +65,6 @@ impl IndexBuilder {
         bounds.iter().for_each(|(key, _)| out.extend_from_slice(&key[prefix..]));
         out
     }
-}
-
-/// Bytes that both begin with.
-pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
 /// A short bound at or above (`last`, its trailer) and below (`next`, its trailer).

@@ -5,11 +5,10 @@
 //! scratch, and hands it out from its end; so a step back costs about what a step forward does. No step allocates
 //! once the buffers have grown.
 
-use super::index::common_prefix;
 use crate::cache::Block;
 use crate::format::coding::{VARINT_BYTES_MAX, put_varint};
 use crate::format::{Decode, Malformed, Reader};
-use crate::key::{Entry, Target, Trailer, compare};
+use crate::key::{Entry, Target, Trailer, common_prefix, compare};
 use cuesta_device::ByteBuf;
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -1,15 +1,17 @@
 //! Reads every byte of a table's two files and checks that they tell one story; shows what is in them.
 
 use super::block::BlockCursor;
-use super::index::{BlockHandle, Index};
-use super::stored::FOOTER_BYTES;
-use super::{FILTER, INDEX, Part, Properties, Role, Table, filter};
+use super::index::Index;
+use super::{Blocks, FILTER, INDEX, Part, Role};
 use crate::cache::{Block, Cache};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header};
 use crate::format::window::Window;
 use crate::format::{Decode, Malformed, Place};
 use crate::key::{Entry, Target, Trailer, compare};
+use crate::table::filter;
+use crate::table::stored::{BlockHandle, FOOTER_BYTES, Footer};
+use crate::table::story::Story;
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
 
@@ -62,7 +64,7 @@ impl<'a> Checked<'a> {
 ///
 /// # Errors
 /// `Corrupt` with the file and the offset of the first thing that is wrong.
-pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<()> {
+pub(crate) fn verify(table: &Blocks, progress: &mut dyn FnMut(u64)) -> Result<()> {
     let mut data = Checked::new(&table.data)?;
     let mut meta = Checked::new(&table.meta)?;
     let mut story = Story::default();
@@ -80,7 +82,7 @@ pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<()>
             let handle = index.handle(&block, i, 0);
             let data_block = data.block(handle, Role::Data)?;
             let bound = index.full_bound(&block, i);
-            let checked = story.check_block(data_block, (&bound.0, bound.1), filter_block.as_deref());
+            let checked = check_block(&mut story, data_block, (&bound.0, bound.1), filter_block.as_deref());
             checked.map_err(|malformed| table.data.corrupt(handle.offset, malformed))?;
             progress(u64::from(handle.bytes));
         }
@@ -92,13 +94,12 @@ pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<()>
 }
 
 /// Top index and properties were checked when the table was opened; what is left is what lies between.
-fn finish_meta(table: &Table, meta: &mut Checked<'_>) -> Result<()> {
+fn finish_meta(table: &Blocks, meta: &mut Checked<'_>) -> Result<()> {
     let len = table.properties.meta_file_bytes;
     // Both blocks passed their checksums at open; here they must be where the partitions end.
     let footer_at = len - FOOTER_BYTES as u64;
     let (bytes, from) = table.meta.read(footer_at, len)?;
-    let footer =
-        super::stored::Footer::decode(&bytes[from..from + FOOTER_BYTES], table.meta.place.at(footer_at));
+    let footer = Footer::decode(&bytes[from..from + FOOTER_BYTES], table.meta.place.at(footer_at));
     let footer = footer.map_err(|malformed| table.meta.corrupt(footer_at, malformed))?;
     for handle in [footer.top, footer.properties] {
         if handle.offset != meta.at {
@@ -119,69 +120,32 @@ fn check_len(part: &Checked<'_>) -> Result<()> {
     }
 }
 
-/// What the entries themselves say.
-#[derive(Default)]
-pub(super) struct Story {
-    counted: Properties,
-    last: Option<(Vec<u8>, Trailer)>,
-}
-
-impl Story {
-    fn check_block(&mut self, block: Block, bound: (&[u8], Trailer), filter: Option<&[u8]>) -> Decode<()> {
-        let mut cursor = BlockCursor::new(block)?;
-        cursor.first()?;
-        while let Some(entry) = cursor.entry() {
-            if compare((entry.key, entry.trailer), bound) == Ordering::Greater {
-                return Err(Malformed(format!("{entry:?} is past its block's bound")));
-            }
-            if let Some(filter) = filter
-                && !filter::may_contain(filter, crate::key::hash(entry.key))?
-            {
-                return Err(Malformed(format!("the filter denies {}", entry.key.escape_ascii())));
-            }
-            self.entry(entry)?;
-            cursor.next()?;
+/// Whether a block's entries are within its bound, and none is denied by its filter.
+fn check_block(
+    story: &mut Story,
+    block: Block,
+    bound: (&[u8], Trailer),
+    filter: Option<&[u8]>,
+) -> Decode<()> {
+    let mut cursor = BlockCursor::new(block)?;
+    cursor.first()?;
+    while let Some(entry) = cursor.entry() {
+        if compare((entry.key, entry.trailer), bound) == Ordering::Greater {
+            return Err(Malformed(format!("{entry:?} is past its block's bound")));
         }
-        Ok(())
-    }
-
-    /// Takes in the next entry, which must lie behind the last.
-    pub(super) fn entry(&mut self, entry: Entry<'_>) -> Decode<()> {
-        let here = (entry.key, entry.trailer);
-        if self.last.as_ref().is_some_and(|(key, trailer)| compare((key, *trailer), here) != Ordering::Less) {
-            return Err(Malformed(format!("{entry:?} is out of order")));
+        if let Some(filter) = filter
+            && !filter::may_contain(filter, crate::key::hash(entry.key))?
+        {
+            return Err(Malformed(format!("the filter denies {}", entry.key.escape_ascii())));
         }
-        self.counted.count(entry);
-        let (key, trailer) = self.last.get_or_insert((Vec::new(), Trailer::LAST));
-        key.clear();
-        key.extend_from_slice(entry.key);
-        *trailer = entry.trailer;
-        Ok(())
+        story.entry(entry)?;
+        cursor.next()?;
     }
-
-    /// Whether the properties say of the entries what these do.
-    pub(super) fn check_properties(mut self, properties: &Properties) -> Decode<()> {
-        self.counted.largest_key = self.last.take().map(|(key, _)| key).unwrap_or_default();
-        let told = Properties {
-            data_end: 0,
-            data_file_bytes: 0,
-            meta_file_bytes: 0,
-            filter_bits_per_key: 0,
-            compression: super::Compression::None,
-            floor: None,
-            ..properties.clone()
-        };
-        match told == self.counted {
-            true => Ok(()),
-            false => {
-                Err(Malformed(format!("the properties are\n{told}but the entries are\n{}", self.counted)))
-            }
-        }
-    }
+    Ok(())
 }
 
 /// Hands every entry of a table to `each`, in order.
-pub(crate) fn walk(table: &Table, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
+pub(crate) fn walk(table: &Blocks, each: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
     let cache = Cache::new(1 << 20, 0);
     for partition in 0..table.top.len() {
         let (block, index) = table.index(&cache, partition, super::Fill::No)?;
@@ -206,7 +170,7 @@ pub(crate) fn describe_meta(
     device: std::sync::Arc<dyn cuesta_device::Device>,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let table = Table::open(place.store, place.file.number, device.clone(), device)?;
+    let table = Blocks::open(place.store, place.file.number, device.clone(), device, Default::default())?;
     let cache = Cache::new(1 << 20, 0);
     let mut write =
         |text: fmt::Arguments<'_>| out.write_fmt(text).map_err(|_| Error::internal("the output failed"));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Compression;
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, compare};
 use cuesta_device::{
     Access, AlignedBuf, Cause, Directory, FileDirectory, Geometry, Meter, Pending, Ticket, WriteRequest,
@@ -23,7 +24,7 @@ impl Made {
         let dir = tempfile::tempdir().unwrap();
         let directory = FileDirectory::open(dir.path()).unwrap();
         let create = |name| directory.create(name, Access::Buffered).unwrap();
-        let mut writer = TableWriter::new(STORE, 5, create("data"), create("meta"), options).unwrap();
+        let mut writer = BlocksWriter::new(STORE, 5, create("data"), create("meta"), options).unwrap();
         for (key, trailer, value) in entries {
             writer.add(Entry { key, trailer: *trailer, value }).unwrap();
         }
@@ -35,10 +36,10 @@ impl Made {
         self.directory.open(name, Access::Buffered).unwrap()
     }
 
-    fn open(&self) -> Result<Arc<Table>> {
+    fn open(&self) -> Result<Arc<Blocks>> {
         let data = self.meter.attach(self.part("data"), 1, Cause::UserRead);
         let meta = self.meter.attach(self.part("meta"), 0, Cause::Index);
-        Table::open(STORE, 5, data, meta).map(Arc::new)
+        Blocks::open(STORE, 5, data, meta, Arc::default()).map(Arc::new)
     }
 }
 
@@ -65,7 +66,7 @@ fn ahead(max_bytes: usize) -> ReadAhead {
     ReadAhead { max_bytes, ..ReadAhead::default() }
 }
 
-fn walk(cursor: &mut TableCursor, forward: bool) -> Listed {
+fn walk(cursor: &mut BlocksCursor, forward: bool) -> Listed {
     let mut out = Listed::new();
     if forward {
         cursor.go(Target::First).unwrap()
@@ -260,9 +261,11 @@ fn no_flipped_bit_goes_unseen() {
 fn a_cut_or_foreign_file_is_refused() {
     let made = Made::new(&numbered(500, 30), WriterOptions::default());
     let (data, meta) = (made.part("data"), made.part("meta"));
-    assert!(Table::open(StoreId(1), 5, data.clone(), meta.clone()).unwrap_err().is_corrupt());
-    assert!(Table::open(STORE, 6, data.clone(), meta.clone()).unwrap_err().is_corrupt());
-    assert!(Table::open(STORE, 5, meta.clone(), data.clone()).unwrap_err().is_corrupt());
+    assert!(
+        Blocks::open(StoreId(1), 5, data.clone(), meta.clone(), Arc::default()).unwrap_err().is_corrupt()
+    );
+    assert!(Blocks::open(STORE, 6, data.clone(), meta.clone(), Arc::default()).unwrap_err().is_corrupt());
+    assert!(Blocks::open(STORE, 5, meta.clone(), data.clone(), Arc::default()).unwrap_err().is_corrupt());
     data.set_len(data.len().unwrap() - 4096).unwrap();
     assert!(verify(&made.open().unwrap(), &mut |_| {}).unwrap_err().is_corrupt());
     meta.set_len(meta.len().unwrap() - 4096).unwrap();
@@ -339,7 +342,7 @@ fn what_is_being_written_is_waited_for_before_it_is_synced() {
         let create = |name| directory.create(name, Access::Buffered).unwrap();
         let data = Arc::new(Lazy { device: create("data"), fails, begun: Arc::default() });
         let options = options(Compression::None, 4096);
-        let mut writer = TableWriter::new(STORE, 5, data, create("meta"), options).unwrap();
+        let mut writer = BlocksWriter::new(STORE, 5, data, create("meta"), options).unwrap();
         for (key, trailer, value) in &entries {
             writer.add(Entry { key, trailer: *trailer, value }).unwrap();
         }

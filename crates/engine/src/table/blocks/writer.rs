@@ -2,20 +2,20 @@
 //!
 //! Data blocks are cut so that each fits the target with its trailer wherever its entries do. Blocks are gathered
 //! into partitions; a partition gets an index block and a filter block of at most about a page each, so that one
-//! lookup needs one of each. Memory: what two files being written take ([`super::sink`]), the block being built, the
+//! lookup needs one of each. Memory: what two files being written take ([`crate::table::sink`]), the block being built, the
 //! partition's key hashes and bounds, and the table's list of partitions. Each entry is copied once, into its block.
 
 use super::block::BlockBuilder;
-use super::compression::Compression;
-use super::filter;
-use super::index::{BlockHandle, IndexBuilder, bound_between};
-use super::properties::Properties;
-use super::sink::Sink;
-use super::stored::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, Footer};
+use super::index::{IndexBuilder, bound_between};
 use crate::error::{Error, Result};
 use crate::format::file::HEADER_BYTES;
 use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{Entry, Trailer, compare};
+use crate::table::compression::Compression;
+use crate::table::filter;
+use crate::table::properties::Properties;
+use crate::table::sink::Sink;
+use crate::table::stored::{BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, Footer};
 use cuesta_device::Device;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Default for WriterOptions {
 
 /// A table being written.
 #[derive(Debug)]
-pub(crate) struct TableWriter {
+pub(crate) struct BlocksWriter {
     number: u64,
     options: WriterOptions,
     data: Sink,
@@ -58,7 +58,7 @@ pub(crate) struct TableWriter {
     properties: Properties,
 }
 
-impl TableWriter {
+impl BlocksWriter {
     /// Begins table `number` in two new files.
     pub(crate) fn new(
         store: StoreId,
@@ -85,10 +85,6 @@ impl TableWriter {
             top: IndexBuilder::default(),
             properties,
         })
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 
     /// Bytes of the data part so far.

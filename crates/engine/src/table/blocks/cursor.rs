@@ -9,14 +9,15 @@
 
 use super::Fill;
 use super::block::BlockCursor;
-use super::index::{BlockHandle, Index};
-use super::{Part, Role, Table};
+use super::index::Index;
+use super::{Blocks, Part, ReadAhead, Role};
 use crate::cache::{Block, Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::format::file::HEADER_BYTES;
 use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder};
+use crate::table::stored::BlockHandle;
 use cuesta_device::{ALIGNMENT, AlignedBuf, ReadRequest, Ticket};
 use std::sync::Arc;
 
@@ -25,18 +26,6 @@ const READ_AHEAD_FIRST: usize = 16 << 10;
 
 /// Charged for a cursor besides what it reads ahead: two blocks.
 const CURSOR_BYTES: u64 = 10 << 10;
-
-/// How far a cursor reads ahead of itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReadAhead {
-    /// Bytes that will be wanted from where the cursor goes, as far as that is known.
-    pub(crate) expected_bytes: usize,
-    /// Bytes of one read, at most.
-    pub(crate) max_bytes: usize,
-    /// Keys between which entries are wanted.
-    pub(crate) low: Option<Arc<[u8]>>,
-    pub(crate) high: Option<Arc<[u8]>>,
-}
 
 /// A stretch of the data part that was read at once.
 #[derive(Debug)]
@@ -58,8 +47,8 @@ enum Coming {
 
 /// A position in a table.
 #[derive(Debug)]
-pub(crate) struct TableCursor {
-    table: Arc<Table>,
+pub(crate) struct BlocksCursor {
+    table: Arc<Blocks>,
     data: Part,
     cache: Arc<Cache>,
     fill: Fill,
@@ -81,9 +70,9 @@ pub(crate) struct TableCursor {
     large: Option<Charge>,
 }
 
-impl TableCursor {
+impl BlocksCursor {
     pub(super) fn new(
-        table: Arc<Table>,
+        table: Arc<Blocks>,
         data: Part,
         cache: Arc<Cache>,
         fill: Fill,
@@ -329,7 +318,7 @@ impl TableCursor {
     }
 }
 
-impl Cursor for TableCursor {
+impl Cursor for BlocksCursor {
     fn begin(&mut self, target: Target<'_>) -> Result<()> {
         self.guarded(|cursor| {
             cursor.find(target)?;
