@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
 use crate::profile::{Demotion, Profile, PromoteReads};
-use crate::table::Compression;
+use crate::table::{Compression, FLOORS_MAX};
 use cuesta_device::ALIGNMENT;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -161,6 +161,9 @@ pub struct Options {
     /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
     /// more tables that a read asks.
     pub runs_max: u32,
+    /// In profile `nvlsm`: how many floors, runs that point into those below, a guard may have
+    /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer.
+    pub floors_max: u32,
     /// Tables in level 0 that make a merge due.
     pub level0_merge: u32,
     /// Tables in level 0 from which on writers are slowed.
@@ -209,6 +212,7 @@ impl Default for Options {
             block_bytes: 4096,
             level_ratio: 10,
             runs_max: 10,
+            floors_max: 10,
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,
@@ -224,6 +228,8 @@ impl Default for Options {
 impl Options {
     /// What `runs_max` may be.
     pub const RUNS_MAX_ALLOWED: RangeInclusive<u32> = 2..=64;
+    /// What `floors_max` may be. With one floor the profile compacts as `leveled` does.
+    pub const FLOORS_MAX_ALLOWED: RangeInclusive<u32> = 1..=FLOORS_MAX as u32;
 
     /// One tier at `path`, bounded by 1 TiB.
     pub fn at(path: impl Into<PathBuf>) -> Self {
@@ -259,13 +265,23 @@ impl Options {
 
     /// Runs that a guard may have below level 0.
     pub(crate) fn runs_max(&self) -> usize {
-        if self.profile.is_some_and(Profile::has_several_runs) { self.runs_max as usize } else { 1 }
+        match self.profile {
+            Some(Profile::Fragmented) => self.runs_max as usize,
+            Some(Profile::NvLsm) => self.floors_max as usize,
+            _ => 1,
+        }
+    }
+
+    /// Whether runs of a guard point into one another.
+    pub(crate) fn links_runs(&self) -> bool {
+        self.profile.is_some_and(Profile::links_runs)
     }
 
     /// What a guard should have in one run, in bytes: as many tables as a level is larger than the one above, so that what
-    /// goes down from a guard comes as about a table to each of those below.
+    /// goes down from a guard comes as about a table to each of those below. Where a run of a guard is one table, as much as that.
     pub(crate) fn guard_bytes(&self) -> u64 {
-        u64::from(self.level_ratio) * self.table_bytes()
+        let tables = if self.links_runs() { 1 } else { u64::from(self.level_ratio) };
+        tables * self.table_bytes()
     }
 
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries
@@ -345,6 +361,9 @@ impl Options {
             let message = format!("profile {profile} needs a fast and a capacity tier; name two directories");
             check(self.tiers.len() >= 2, message)?;
         }
+        let in_memory = self.tiers.iter().all(|tier| tier.persistent_memory);
+        let message = "profile nvlsm needs persistent memory; name a tier of that".to_owned();
+        check(!self.links_runs() || in_memory, message)?;
         between("the number of tiers", self.tiers.len() as u64, 1, 8)?;
         between("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
         for (i, tier) in self.tiers.iter().enumerate() {
@@ -387,6 +406,8 @@ impl Options {
         between("level_ratio", self.level_ratio.into(), 2, 100)?;
         let (least, most) = Self::RUNS_MAX_ALLOWED.into_inner();
         between("runs_max", self.runs_max.into(), least.into(), most.into())?;
+        let (least, most) = Self::FLOORS_MAX_ALLOWED.into_inner();
+        between("floors_max", self.floors_max.into(), least.into(), most.into())?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;

@@ -17,11 +17,14 @@ pub enum Profile {
     /// Objects in slots on the fast tier, cold ones in sorted tables on the capacity tier: PrismDB (Raina et
     /// al., ASPLOS 2023). Needs two tiers.
     PrismDb,
+    /// As `fragmented`, but runs of a guard point into one another, so that a read searches one of them and follows pointers into
+    /// the others: NVLSM (Zhang and Du, ACM TOS 17(3), 2021). Needs persistent memory.
+    NvLsm,
 }
 
 impl Profile {
     /// Every profile that exists.
-    pub const ALL: [Self; 3] = [Self::Leveled, Self::Fragmented, Self::PrismDb];
+    pub const ALL: [Self; 4] = [Self::Leveled, Self::Fragmented, Self::PrismDb, Self::NvLsm];
 
     /// Its name, as options and files spell it.
     pub fn name(self) -> &'static str {
@@ -29,6 +32,7 @@ impl Profile {
             Self::Leveled => "leveled",
             Self::Fragmented => "fragmented",
             Self::PrismDb => "prismdb",
+            Self::NvLsm => "nvlsm",
         }
     }
 
@@ -37,9 +41,9 @@ impl Profile {
         matches!(self, Self::PrismDb)
     }
 
-    /// Whether guards may have more runs than one.
-    pub(crate) fn has_several_runs(self) -> bool {
-        matches!(self, Self::Fragmented)
+    /// Whether runs of a guard point into one another.
+    pub(crate) fn links_runs(self) -> bool {
+        matches!(self, Self::NvLsm)
     }
 }
 

@@ -122,6 +122,7 @@ impl Engine {
     ) -> Result<Holding> {
         let (table, meta) = (handle.table()?, &handle.meta);
         let Way { meta_reads, data_reads, excluded } = table.way_to(&self.tables.cache, key, bound)?;
+        let numbers: Vec<String> = handle.tree().map(|table| table.meta.number.to_string()).collect();
         let mut reads = vec![0; self.tiers.all.len()];
         reads[meta.meta_tier as usize] += meta_reads;
         reads[meta.data_tier as usize] += data_reads;
@@ -131,7 +132,7 @@ impl Engine {
         };
         let versions = if excluded { Vec::new() } else { versions(&mut cursor()?, key)? };
         Ok(Holding {
-            container: format!("level {level}, table {}", meta.number),
+            container: format!("level {level}, table {}", numbers.join(" on ")),
             tier: Some(meta.data_tier as usize),
             excluded_by_filter: excluded,
             versions,

@@ -6,8 +6,10 @@
 //! take the same one away.
 
 use super::Engine;
+use crate::error::Result;
 use crate::planted::{self, Bug};
 use crate::policy::fragmented::{Piece, change};
+use crate::table::Tree;
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Guard, LEVELS_MAX, TableHandle, TableMeta, owners};
 use std::collections::BTreeMap;
@@ -48,6 +50,9 @@ impl Engine {
         let guards = current.version.levels.get(level).map_or(&[][..], |level| &level.guards);
         let stays = |table: &&Arc<TableHandle>| !edit.removed.contains(&table.meta.number);
         let age_in = |guard: &Guard, mine: &[TableMeta]| {
+            if mine.iter().any(|meta| meta.below().is_some()) {
+                return guard.runs.first().map_or(0, |run| run.age + 1);
+            }
             let meets = |table: &Arc<TableHandle>| {
                 let (smallest, largest) = (&table.meta.smallest, &table.meta.largest);
                 mine.iter().any(|meta| meta.smallest <= *largest && *smallest <= meta.largest)
@@ -71,6 +76,17 @@ impl Engine {
             let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
             edit.guards_removed.extend(crossed.map(|i| (level as u32, guards[i].start.clone())));
         }
+        if self.options.links_runs() {
+            separate(edit, guards, metas, level as u32);
+        }
+    }
+
+    /// The floors that a table of `key` which is put on top in a level is to lie on.
+    pub(super) fn tree_under(&self, level: usize, key: &[u8]) -> Result<Option<Tree>> {
+        let current = self.current.load();
+        let guard = current.version.levels.get(level).and_then(|level| level.guard_of(key));
+        let top = guard.and_then(|guard| guard.runs.first()).and_then(|run| run.tables.first());
+        top.map_or(Ok(None), |top| Ok(top.table()?.tree().cloned()))
     }
 
     /// Has the edit that ends a merge cut guards that have outgrown their size, and join those that have become small, where
@@ -94,8 +110,11 @@ impl Engine {
         };
         let below = after(output);
         let mut changes = Vec::new();
+        let links = self.options.links_runs();
         if output + 1 == LEVELS_MAX {
-            let single = below.iter().filter(|after| after.runs.len() <= 1);
+            // What lies on one another stays in a guard of its own, and those are cut when they are written.
+            let most = usize::from(!links);
+            let single = below.iter().filter(|after| after.runs.len() <= most);
             changes.extend(single.map(|after| (output, after.guard, after.runs_before, after.pieces())));
         }
         let above = if (1..output).contains(&level) { after(level) } else { Vec::new() };
@@ -108,12 +127,34 @@ impl Engine {
             let level = level as u32;
             edit.guards_added.extend(change.added.into_iter().map(|start| (level, start)));
             let removed = (level, guard.start.clone());
-            let is_joined = change.is_joined && runs_before < self.options.runs_max();
+            let is_joined = change.is_joined && (links || runs_before < self.options.runs_max());
             if is_joined && !edit.guards_removed.contains(&removed) {
                 edit.guards_removed.push(removed);
             }
         }
     }
+}
+
+/// Has `edit`, which adds `metas` to a level, cut guards so that tables which do not lie on one another are in different ones.
+fn separate(edit: &mut Edit, guards: &[Guard], metas: &[TableMeta], level: u32) {
+    let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return };
+    let touched = owners(guards, |guard| &guard.start, &first.smallest, &last.largest);
+    let stays = guards[touched.clone()].iter().flat_map(Guard::tops).flat_map(|run| &run.tables);
+    let stays = stays.filter(|table| !edit.removed.contains(&table.meta.number));
+    let new = metas.iter().filter(|meta| meta.below().is_none());
+    let mut apart: Vec<(&[u8], &[u8])> = stays
+        .map(|table| (table.smallest(), table.largest()))
+        .chain(new.map(|meta| (meta.smallest.as_slice(), meta.largest.as_slice())))
+        .collect();
+    apart.sort_unstable();
+    let removed = |start: &[u8]| edit.guards_removed.iter().any(|(l, gone)| *l == level && gone == start);
+    let starts: Vec<&[u8]> =
+        guards[touched].iter().map(|guard| guard.start.as_slice()).filter(|start| !removed(start)).collect();
+    let is_cut =
+        |before: &[u8], behind: &[u8]| starts.iter().any(|start| before < *start && *start <= behind);
+    let cuts = apart.windows(2).filter(|pair| !is_cut(pair[0].1, pair[1].0));
+    let cuts: Vec<_> = cuts.map(|pair| (level, pair[1].0.to_vec())).collect();
+    edit.guards_added.extend(cuts);
 }
 
 /// Guard `i` of a level as `edit` leaves it.
@@ -126,7 +167,7 @@ fn guard_after<'a>(guards: &'a [Guard], i: usize, level: u32, edit: &Edit) -> Af
     let come = edit.added.iter().filter(|added| added.level == level && owned(&added.meta));
     let mut runs: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
     for (age, meta) in stay.chain(come.map(|added| (added.age, &added.meta))) {
-        runs.entry(age).or_default().push((meta.smallest.clone(), meta.data_bytes));
+        runs.entry(age).or_default().push((meta.smallest.clone(), meta.level_bytes()));
     }
     let runs_before = i.checked_sub(1).map_or(0, |before| guards[before].runs.len());
     After { guard, runs, runs_before }
@@ -140,8 +181,8 @@ fn pieces_below(edit: &Edit, below: &[After<'_>]) -> Vec<Piece> {
         let owner = behind.checked_sub(1).filter(|_| below.len() > 1).map(|i| &below[i].guard.start);
         let start = owner.unwrap_or(&meta.smallest);
         match pieces.last_mut().filter(|(last, _)| last == start) {
-            Some((_, bytes)) => *bytes += meta.data_bytes,
-            None => pieces.push((start.clone(), meta.data_bytes)),
+            Some((_, bytes)) => *bytes += meta.level_bytes(),
+            None => pieces.push((start.clone(), meta.level_bytes())),
         }
     }
     pieces

@@ -102,6 +102,8 @@ pub(super) struct RunJob<'a> {
     pub(super) level: usize,
     /// Where guards of that begin among its keys, but for the first.
     pub(super) bounds: &'a [Vec<u8>],
+    /// What it makes lies on the runs that are there, and points into them.
+    pub(super) links: bool,
     /// Nothing older of its keys lies below.
     pub(super) bottom: bool,
     pub(super) cause: Cause,
@@ -152,6 +154,7 @@ impl Engine {
             need: Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some()),
             level: 0,
             bounds: &[],
+            links: false,
             bottom: false,
             cause: Cause::Flush,
             paced: &paced,
@@ -281,11 +284,17 @@ impl Engine {
         let from_top = job.level == 0;
         let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
         let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
-        let bounds = self.bounds_between(job.output, &job.smallest, &job.largest);
+        let links = self.options.links_runs() && job.below.is_empty() && job.joins.is_none();
+        // Guards that are rewritten whole are cut anew.
+        let bounds = match self.options.links_runs() && !links {
+            true => Vec::new(),
+            false => self.bounds_between(job.output, &job.smallest, &job.largest),
+        };
         let whole = RunJob {
             need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),
             level: job.output,
             bounds: &bounds,
+            links,
             bottom: job.bottom,
             cause: Cause::Compaction,
             paced: &paced,
@@ -337,6 +346,9 @@ impl Engine {
         part: &RunJob<'_>,
     ) -> Result<()> {
         let runs = job.above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
+        // Of tables that lie on one another the topmost stands for all.
+        let covered: Vec<u64> = runs.clone().flatten().filter_map(|table| table.meta.below()).collect();
+        let runs = runs.filter(|run| !covered.contains(&run[0].meta.number));
         let read_ahead = self.merge_read_ahead(job.above.len() + 1);
         let source =
             |run: &[Arc<TableHandle>]| self.merge_source(run.to_vec(), read_ahead, Cause::Compaction);
@@ -442,7 +454,7 @@ impl Engine {
         input: &mut dyn crate::key::Cursor,
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
-        let RunJob { need, level, bounds, bottom, cause, paced, keys, above, meet } = *job;
+        let RunJob { need, level, bounds, links, bottom, cause, paced, keys, above, meet } = *job;
         let up_to = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
         let bounds = &bounds[keys.0.map_or(0, up_to)..keys.1.map_or(bounds.len(), up_to)];
         let need = need.and_cuts(bounds.len() as u64);
@@ -479,7 +491,7 @@ impl Engine {
             },
             most: (need.data, need.meta),
             bounds,
-            under: &|_| Ok(None),
+            under: &|key| if links { self.tree_under(level, key) } else { Ok(None) },
             keys,
             meet,
         };

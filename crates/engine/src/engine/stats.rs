@@ -239,7 +239,7 @@ impl Engine {
         let level = |level: &crate::version::Level| {
             let mut stats = LevelStats { bytes: vec![0; tiers.len()], ..LevelStats::default() };
             stats.guards = level.guards.len() as u64;
-            stats.runs = level.layers().count() as u64;
+            stats.runs = level.guards.iter().map(|guard| guard.runs.len()).max().unwrap_or(0) as u64;
             for table in level.tables() {
                 stats.tables += 1;
                 stats.bytes[table.meta.data_tier as usize] += table.meta.data_bytes;

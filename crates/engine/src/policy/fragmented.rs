@@ -27,6 +27,7 @@
 use super::leveled::{self, first_that_fits, is_free_of, level_targets, moved, numbers, output_of, span};
 use super::{GuardView, Plan, RunView, RunningPlan, TableView, View, halves};
 use crate::planted::{self, Bug};
+use crate::version::owners;
 
 /// A guard of less than its size over this joins the one before.
 const SMALL: u64 = 4;
@@ -55,6 +56,14 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     // The lower level first where two are equally far over: it makes way for the upper.
     due.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(b.2.bytes().cmp(&a.2.bytes())));
     first_that_fits(view, due.into_iter().flat_map(|(_, level, guard)| merges_of(view, level, guard)))
+}
+
+/// Where a guard may have one run, but has more from a time when it might: these become one.
+pub(crate) fn collapse(view: &View) -> Option<Plan> {
+    let levels = view.levels.iter().enumerate().skip(1);
+    let guards = levels.flat_map(|(level, seen)| seen.guards.iter().map(move |guard| (level, guard)));
+    let several = guards.filter(|(_, guard)| guard.runs.len() > 1);
+    first_that_fits(view, several.flat_map(|(level, guard)| within(view, level, guard)))
 }
 
 /// While writers are refused for want of room, what may be shadowed or deleted goes, due or not: newer runs of the lowest
@@ -98,8 +107,13 @@ fn merges_of<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> Box<dyn 
 /// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them, the
 /// oldest; then each table of the oldest; then any of these merged with what is there, in steps.
 fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
-    let oldest = move || guard.runs.last().into_iter().flat_map(|run| &run.tables).map(|table| vec![table]);
-    let inputs = move || guard.oldest_halves().chain(oldest());
+    // Of runs that point into one another none goes without those on top of it.
+    let parts = if view.linked && level > 0 && guard.runs.len() > 1 { 0 } else { usize::MAX };
+    let oldest = move || {
+        let tables = guard.runs.last().into_iter().flat_map(|run| &run.tables);
+        tables.take(parts).map(|table| vec![table])
+    };
+    let inputs = move || guard.oldest_halves().take(parts.max(1)).chain(oldest());
     let moved = oldest().take_while(|_| guard.runs.len() == 1);
     let moved = moved.filter_map(move |inputs| put_down(view, level, &inputs));
     let put = inputs().filter_map(move |inputs| put_down(view, level, &inputs));
@@ -120,7 +134,7 @@ fn put_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> {
         return None;
     }
     // Bounds between empty guards go where a table is put across them.
-    let is_within_one = below.len() <= 1 || below.iter().all(|guard| guard.runs.is_empty());
+    let is_within_one = below.len() <= 1 && !view.linked || below.iter().all(|guard| guard.runs.is_empty());
     if let ([table], true) = (inputs, is_within_one) {
         return Some(moved(table, level, output));
     }
@@ -157,10 +171,12 @@ fn merge_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> 
 fn within<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
     let split = guard.runs.split_last().into_iter();
     split.flat_map(move |(oldest, newer)| {
-        let runs = halves(newer.len()).map(|count| {
+        let parts = if view.linked { 1 } else { usize::MAX };
+        let runs = halves(newer.len()).take(parts).map(|count| {
             newer[newer.len() - count..].iter().flat_map(|run| &run.tables).collect::<Vec<&TableView>>()
         });
-        let alone = newer.last().into_iter().flat_map(|run| run.tables.iter().map(|table| vec![table]));
+        let alone = newer.last().filter(|_| !view.linked).into_iter();
+        let alone = alone.flat_map(|run| run.tables.iter().map(|table| vec![table]));
         runs.chain(alone).filter_map(move |inputs| put_into(view, level, &inputs, oldest))
     })
 }
@@ -196,7 +212,16 @@ fn is_met(
     largest: &[u8],
 ) -> bool {
     let meets = |plan: &RunningPlan| {
-        plan.level <= output && level <= plan.output_level && plan.meets(smallest, largest)
+        let is_among_levels = plan.level <= output && level <= plan.output_level;
+        // What is put on a guard's runs and points into them has the guard for itself.
+        let shares_guard = |level: usize| {
+            let guards = &view.levels[level].guards;
+            let [mine, its] = [(smallest, largest), (&plan.from, &plan.to)]
+                .map(|(from, to)| owners(guards, |guard| &guard.start, from, to));
+            mine.start < its.end && its.start < mine.end
+        };
+        let mut both = level.max(plan.level).max(1)..=output.min(plan.output_level);
+        is_among_levels && (plan.meets(smallest, largest) || view.linked && both.any(shares_guard))
     };
     let is_busy = inputs.iter().any(|table| table.busy);
     is_busy || view.running.iter().any(meets)

@@ -92,6 +92,8 @@ pub(crate) struct View {
     pub(crate) ratio: u64,
     /// Runs that a guard may have below level 0.
     pub(crate) runs_max: usize,
+    /// Runs of a guard point into one another: each is one table, and they go together.
+    pub(crate) linked: bool,
     /// What a guard should have in one run, in bytes.
     pub(crate) guard_bytes: u64,
     /// Runs in level 0 that make a merge due.
@@ -222,6 +224,11 @@ impl LevelView {
         self.guards.iter().flat_map(|guard| &guard.runs)
     }
 
+    /// Whether a guard has more than one.
+    fn has_several_runs(&self) -> bool {
+        self.guards.iter().any(|guard| guard.runs.len() > 1)
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = &TableView> {
         self.runs().flat_map(|run| &run.tables)
     }
@@ -264,8 +271,7 @@ impl View {
             let meta = &table.meta;
             TableView {
                 number: meta.number,
-                // What leads to entries is about as much as they, in persistent memory.
-                bytes: if meta.memory.is_some() { meta.bytes() } else { meta.data_bytes },
+                bytes: meta.level_bytes(),
                 unpacked: options.tables_bytes_max(meta.unpacked_bytes()),
                 entries: meta.entries,
                 tombstones: meta.tombstones,
@@ -297,6 +303,7 @@ impl View {
             tiers,
             ratio: u64::from(options.level_ratio),
             runs_max: options.runs_max(),
+            linked: options.links_runs(),
             guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
@@ -319,6 +326,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         return planned.or_else(|| sorted_log::reclaim(view));
     }
     let merge = || match view.runs_max {
+        // It had more once.
+        ..=1 if view.levels[1..].iter().any(LevelView::has_several_runs) => fragmented::collapse(view),
         ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)),
         _ => fragmented::plan(view).or_else(|| fragmented::reclaim(view)),
     };

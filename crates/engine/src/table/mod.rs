@@ -17,7 +17,7 @@ mod story;
 pub use compression::Compression;
 
 pub(crate) use blocks::{BlocksWriter, WriterOptions};
-pub(crate) use floor::{ENTRY_BYTES as FLOOR_ENTRY_BYTES, FloorOptions, FloorWriter, Tree};
+pub(crate) use floor::{ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter, Tree};
 pub(crate) use properties::Properties;
 
 use crate::cache::{BlockKey, BlockSlice, Cache};

@@ -66,6 +66,12 @@ impl TableMeta {
         self.data_bytes.max(self.raw_bytes + self.entries * ENTRY_BYTES)
     }
 
+    /// What it counts in the size of its level: in persistent memory, where what leads to entries is about as much as they, both
+    /// parts; else the data part.
+    pub(crate) fn level_bytes(&self) -> u64 {
+        if self.memory.is_some() { self.bytes() } else { self.data_bytes }
+    }
+
     /// Bytes of both parts.
     pub(crate) fn bytes(&self) -> u64 {
         self.data_bytes + self.meta_bytes

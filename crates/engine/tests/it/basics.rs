@@ -1,6 +1,6 @@
 //! What the API promises, one promise a test.
 
-use cuesta::{Batch, Create, Db, Durability, ErrorKind, Options, Range, TierOptions};
+use cuesta::{Batch, Create, Db, Durability, ErrorKind, Options, Profile, Range, TierOptions};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
@@ -32,6 +32,13 @@ fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
     reads_back(&small(dir.path()));
     let options = in_memory(dir.path());
     reads_back(&options);
+    let dir = tempfile::tempdir().unwrap();
+    reads_back(&Options {
+        profile: Some(Profile::NvLsm),
+        level_ratio: 3,
+        floors_max: 4,
+        ..in_memory(dir.path())
+    });
     assert!(dir.path().join("memory/PMEM").metadata().unwrap().len() > 32 * MIB);
 }
 

@@ -246,6 +246,7 @@ impl Engine {
             need,
             level: demotion.level,
             bounds: &self.bounds_between(demotion.level, demotion.from, demotion.to),
+            links: false,
             bottom: demotion.bottom,
             cause: Cause::Demotion,
             paced: &paced,

@@ -14,6 +14,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
         tiers: Vec::new(),
         ratio: 10,
         runs_max: 1,
+        linked: false,
         guard_bytes: 500,
         level0_merge: 4,
         base_bytes: 100,
