@@ -58,9 +58,9 @@ pub(crate) struct Lease<'a> {
 }
 
 /// The file that is mapped, on a tier of persistent memory.
-pub(crate) const MEMORY_NAME: &str = "PMEM";
-/// Which files are in it.
-pub(crate) const IN_MEMORY: &[&str] = &["data-", "meta-"];
+pub const MEMORY_NAME: &str = "PMEM";
+/// What the names of the files begin with that are in it.
+pub const IN_MEMORY: &[&str] = &["data-", "meta-"];
 
 /// Opens a tier's directory of the operating system, made first if it is missing and may be.
 ///

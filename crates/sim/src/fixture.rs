@@ -2,14 +2,17 @@
 
 use crate::model::Contents;
 use cuesta::{
-    Compression, Db, Demotion, Durability, Options, Profile, PromoteReads, Range, TierOptions, World,
+    Compression, Db, Demotion, Durability, IN_MEMORY, MEMORY_NAME, Options, Profile, PromoteReads, Range,
+    TierOptions, World,
 };
+use cuesta_device::Directory;
+use cuesta_device::mapped::{MappedDirectory, Region};
 use cuesta_device::sim::SimDisk;
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const MIB: u64 = 1 << 20;
 
@@ -44,28 +47,37 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         _ => MIB * 7 / 5,
     };
     let fast = if rng.one_in(2) { small } else { 64 * MIB };
-    let mut tiers = vec![
-        TierOptions::fast(PathBuf::from("fast"), fast),
-        TierOptions::capacity(PathBuf::from("capacity"), 256 * MIB),
-    ];
+    let mut tiers = match profile {
+        // As large as images of it can be copied often.
+        Profile::NvLsm => {
+            let bytes = [6, 12][usize::from(fast > small)] * MIB;
+            vec![TierOptions::memory(PathBuf::from("memory"), bytes)]
+        }
+        _ => vec![
+            TierOptions::fast(PathBuf::from("fast"), fast),
+            TierOptions::capacity(PathBuf::from("capacity"), 256 * MIB),
+        ],
+    };
     for tier in &mut tiers {
-        tier.compression = compressions[rng.below(3) as usize];
+        let compression = compressions[rng.below(3) as usize];
+        tier.compression = if tier.persistent_memory { Compression::None } else { compression };
         tier.filter_bits_per_key = [0, 10, 14][rng.below(3) as usize];
     }
+    let has_guards = matches!(profile, Profile::Fragmented | Profile::NvLsm);
     Options {
         tiers,
         memory_bytes: 8 * MIB,
         memtable_bytes: Some(64 << 10),
         // Small enough for guards to be cut.
-        table_bytes: if profile == Profile::Fragmented { 32 << 10 } else { 64 << 10 },
+        table_bytes: if has_guards { 32 << 10 } else { 64 << 10 },
         block_bytes: [512, 1024, 4096][rng.below(3) as usize],
-        level_ratio: match (profile, rng.below(9) as u32) {
-            (Profile::Fragmented, ratio) => 2 + ratio / 3,
-            (_, ratio) => 2 + ratio,
+        level_ratio: match (has_guards, rng.below(9) as u32) {
+            (true, ratio) => 2 + ratio / 3,
+            (false, ratio) => 2 + ratio,
         },
         level0_merge: 1 + rng.below(4) as u32,
         // All but one may merge.
-        background_threads: 1 + rng.below(if profile == Profile::Fragmented { 4 } else { 2 }) as u32,
+        background_threads: 1 + rng.below(if has_guards { 4 } else { 2 }) as u32,
         open_tables_max: rng.one_in(2).then_some(8),
         durability,
         seed: seed | 1,
@@ -74,6 +86,7 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
         demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
         runs_max: 2 + rng.below(4) as u32,
+        floors_max: 1 + rng.below(5) as u32,
         ..Options::default()
     }
 }
@@ -83,6 +96,8 @@ pub(crate) fn small_fast_bytes() -> u64 {
     match profile() {
         // Of this half a mebibyte is for the slabs.
         Profile::PrismDb => 2 << 20,
+        // There is no other.
+        Profile::NvLsm => 6 << 20,
         _ => 3 << 19,
     }
 }
@@ -102,9 +117,18 @@ impl<T> Shared<T> {
     }
 }
 
-/// The world of a simulated disk.
-pub fn world(sched: &Sched, disk: &SimDisk) -> World {
-    World { sched: sched.clone(), directories: (0..disk.tiers()).map(|tier| disk.directory(tier)).collect() }
+/// The world of a simulated disk, for these options.
+pub fn world(sched: &Sched, disk: &SimDisk, options: &Options) -> World {
+    let directory = |(i, tier): (usize, &TierOptions)| -> Arc<dyn Directory> {
+        let files = disk.directory(i);
+        if !tier.persistent_memory {
+            return files;
+        }
+        let region = Region::new(disk.memory(i, MEMORY_NAME, options.mapped_bytes(tier)));
+        MappedDirectory::new(files, region, IN_MEMORY)
+    };
+    let directories = options.tiers.iter().enumerate().map(directory).collect();
+    World { sched: sched.clone(), directories }
 }
 
 /// Everything a store holds.

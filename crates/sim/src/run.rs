@@ -92,7 +92,12 @@ pub struct Run {
 
 /// A fast tier that was made smaller.
 fn shrunk_bytes(profile: Profile) -> u64 {
-    if profile == Profile::PrismDb { 2_000_000 } else { 1_500_000 }
+    match profile {
+        Profile::PrismDb => 2_000_000,
+        // All of the data must fit.
+        Profile::NvLsm => 5 << 20,
+        _ => 1_500_000,
+    }
 }
 /// Operations between two changes of how fast a medium is.
 const SLOWER_ONE_IN: u64 = 20;
@@ -214,7 +219,7 @@ impl Run {
             // Less than it may hold by now: what is too much drains.
             options.tiers[0].capacity_bytes = shrunk_bytes(self.config.profile);
         }
-        let mut world = world(sched, disk);
+        let mut world = world(sched, disk, &options);
         let slow = if self.config.seed % 5 == 3 { Slow::down(&mut world) } else { Slow::default() };
         let opened = Db::open_in(&options, world);
         let opened = opened.and_then(|db| Ok((counted(&db), contents(&db)?, db)));
@@ -464,12 +469,13 @@ impl Run {
         let disk = disk.on(&sched);
         let options = options_of(self.config.profile, self.config.seed, self.durability);
         sched.run(|| {
-            let report = cuesta::verify_in(&options, world(&sched, &disk), &mut |_| {});
+            let report = cuesta::verify_in(&options, world(&sched, &disk, &options), &mut |_| {});
             let report = report.map_err(|error| format!("verification failed: {error}"))?;
             if let Some(problem) = report.problems.first() {
                 return Err(format!("verification found: {}", problem.message));
             }
-            let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
+            let db =
+                Db::open_in(&options, world(&sched, &disk, &options)).map_err(|error| error.to_string())?;
             let found = contents(&db).map_err(|error| error.to_string())?;
             self.model.synced();
             self.model.rebase(found)

@@ -82,7 +82,7 @@ impl<'a> Actor<'a> {
         if self.db.is_some() {
             return;
         }
-        let opened = Db::open_in(&self.options, world(self.sched, &self.disk));
+        let opened = Db::open_in(&self.options, world(self.sched, &self.disk, &self.options));
         let found = opened.as_ref().map_err(Clone::clone).and_then(contents);
         // Who does not know what there is cannot go on.
         let readable = found.is_ok();
@@ -849,7 +849,7 @@ fn check(image: &SimDisk, model: &Model, second_cut: Option<u64>, rng: &mut Rng)
         let sched = Sched::simulated(12);
         let disk = image.on(&sched);
         disk.cut_at(disk.ops() + after);
-        sched.run(|| drop(Db::open_in(&options, world(&sched, &disk))));
+        sched.run(|| drop(Db::open_in(&options, world(&sched, &disk, &options))));
         disk.cut_now();
         image = disk.after_cut(Survival::Random, rng);
     }
@@ -858,7 +858,7 @@ fn check(image: &SimDisk, model: &Model, second_cut: Option<u64>, rng: &mut Rng)
         let sched = Sched::simulated(13);
         let disk = image.on(&sched);
         sched.run(|| -> Result<(), String> {
-            let db = Db::open_in(&options, world(&sched, &disk))
+            let db = Db::open_in(&options, world(&sched, &disk, &options))
                 .map_err(|error| format!("open {round}: {error}"))?;
             let found = contents(&db).map_err(|error| format!("reading: {error}"))?;
             model.rebase(found).map_err(|what| format!("open {round}: {what}"))?;

@@ -19,7 +19,7 @@ fn with_store(options: &Options, body: impl FnOnce(&Db, &SimDisk)) {
     let sched = Sched::simulated(4);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
     sched.run(|| {
-        let db = Db::open_in(options, world(&sched, &disk)).unwrap();
+        let db = Db::open_in(options, world(&sched, &disk, options)).unwrap();
         body(&db, &disk);
     });
 }
@@ -79,7 +79,7 @@ fn who_has_waited_for_the_background_finds_nothing_under_way() {
         sched.run(|| {
             // One worker: nobody else may still be removing what its last job took in.
             let options = Options { background_threads: 1, ..small() };
-            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
             for i in 0..3000u64 {
                 db.put((i * 7919 % 1000).to_be_bytes(), [1; 300]).unwrap();
             }
@@ -99,7 +99,7 @@ fn overlapping_runs(runs: u64) -> (Options, SimDisk) {
     let sched = Sched::simulated(4);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
     sched.run(|| {
-        let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+        let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
         for run in 0..runs {
             for i in 0..200 {
                 db.put(format!("key{:06}", i * runs + run), [run as u8; 100]).unwrap();
@@ -118,7 +118,7 @@ fn a_scan_has_the_first_reads_of_all_runs_under_way_at_once() {
         let sched = Sched::simulated(5);
         let disk = disk.kill().on(&sched);
         sched.run(|| {
-            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
             disk.reset_counts();
             let mut scan = db.scan(Range::all()).unwrap();
             let pair = if forward { scan.next() } else { scan.next_back() };
@@ -135,7 +135,7 @@ fn a_scan_with_a_limit_reads_each_run_once_and_little_more_than_it_needs() {
         let sched = Sched::simulated(5);
         let disk = disk.kill().on(&sched);
         sched.run(|| {
-            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
             // Opens the tables and brings their indexes into the cache.
             for run in 0..4 {
                 db.get(format!("key{:06}", 799 - run)).unwrap().unwrap();
@@ -158,7 +158,7 @@ fn keyspaces_made_at_once_share_syncs() {
     let sched = Sched::simulated(8);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
     let durable = sched.run(|| {
-        let db = Arc::new(Db::open_in(&small(), world(&sched, &disk)).unwrap());
+        let db = Arc::new(Db::open_in(&small(), world(&sched, &disk, &small())).unwrap());
         disk.reset_counts();
         let make = |thread: u64| {
             let db = db.clone();
@@ -180,7 +180,7 @@ fn keyspaces_made_at_once_share_syncs() {
     let sched = Sched::simulated(9);
     let disk = durable.on(&sched);
     sched.run(|| {
-        let db = Db::open_in(&small(), world(&sched, &disk)).unwrap();
+        let db = Db::open_in(&small(), world(&sched, &disk, &small())).unwrap();
         assert_eq!(db.keyspaces().unwrap().len(), 41);
         for name in db.keyspaces().unwrap() {
             let keyspace = db.keyspace(&name).unwrap().unwrap();

@@ -13,7 +13,7 @@ fn small() -> cuesta::Options {
 }
 
 fn open(sched: &Sched, disk: &SimDisk) -> cuesta::Result<Db> {
-    let world: World = world(sched, disk);
+    let world: World = world(sched, disk, &small());
     Db::open_in(&small(), world)
 }
 
@@ -77,7 +77,7 @@ fn a_fast_tier_made_smaller_drains_and_one_made_larger_fills() {
         options.tiers.iter_mut().for_each(|tier| tier.compression = cuesta::Compression::None);
         options
     };
-    let open = |bytes| Db::open_in(&sized(bytes), world(&sched, &disk)).unwrap();
+    let open = |bytes| Db::open_in(&sized(bytes), world(&sched, &disk, &sized(bytes))).unwrap();
     let on_fast = |db: &Db| db.stats().levels.iter().map(|level| level.bytes[0]).sum::<u64>();
     sched.run(|| {
         let (large, less) = (16 << 20, 3 << 20);
@@ -134,7 +134,7 @@ fn merges_are_held_back_where_that_is_asked_for_and_reads_are_not() {
         options.tiers[1].background_bytes_per_second = rate;
         options.level0_merge = 2;
         sched.run(|| {
-            let db = Db::open_in(&options, world(&sched, &disk)).unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
             let mut rng = Rng::new(3);
             for i in 0..3000u64 {
                 let value: Vec<u8> = (0..125).flat_map(|_| rng.next_u64().to_le_bytes()).collect();

@@ -67,7 +67,7 @@ fn levels(db: &Db) -> Vec<LevelStats> {
 fn guards_have_several_runs_and_never_more_than_they_may() {
     on_a_disk(|sched, disk| {
         let options = small(Profile::Fragmented);
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let (mut model, mut rng) = (Model::new(), Rng::new(3));
         let (mut most_runs, mut most_guards) = (0, 0);
         for _ in 0..40 {
@@ -81,7 +81,7 @@ fn guards_have_several_runs_and_never_more_than_they_may() {
         check(&db, &model);
         db.close().unwrap();
         // Bounds and ages come back with the manifest.
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         check(&db, &model);
         change(&db, &mut model, &mut rng, 2000, KEYS);
         check(&db, &model);
@@ -95,7 +95,7 @@ fn fewer_bytes_are_rewritten_than_in_leveled() {
         let mut bytes: u64 = 0;
         on_a_disk(|sched, disk| {
             let options = Options { level_ratio: 10, runs_max: 10, ..small(profile) };
-            let db = Db::open_in(&options, world(sched, disk)).unwrap();
+            let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
             change(&db, &mut Model::new(), &mut Rng::new(3), 120_000, 10 * KEYS);
             db.wait_for_background().unwrap();
             let io = db.stats().io;
@@ -111,7 +111,8 @@ fn fewer_bytes_are_rewritten_than_in_leveled() {
 #[test]
 fn guards_join_as_their_data_goes() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&small(Profile::Fragmented), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(Profile::Fragmented), world(sched, disk, &small(Profile::Fragmented)))
+            .unwrap();
         let put = |i: u64, byte: u8| assert!(db.put(key(i), [byte; 200]).is_ok());
         (0..KEYS).for_each(|i| put(i, 5));
         db.wait_for_background().unwrap();

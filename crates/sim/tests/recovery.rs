@@ -18,7 +18,7 @@ fn options() -> Options {
 fn with_store(disk: &SimDisk, body: impl FnOnce(Db)) {
     let sched = Sched::simulated(2);
     let disk = disk.on(&sched);
-    sched.run(|| body(Db::open_in(&options(), world(&sched, &disk)).unwrap()));
+    sched.run(|| body(Db::open_in(&options(), world(&sched, &disk, &options())).unwrap()));
 }
 
 fn new_disk() -> SimDisk {

@@ -27,7 +27,7 @@ fn key(i: u64) -> String {
 #[test]
 fn an_iterator_that_rests_keeps_no_slot_from_others() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         (0..100).for_each(|i| assert!(db.put(key(i), vec![1; 1000]).is_ok()));
         db.flush().unwrap();
         let mut scan = db.scan(Range::all()).unwrap();
@@ -46,18 +46,18 @@ fn an_iterator_that_rests_keeps_no_slot_from_others() {
 #[test]
 fn a_store_stays_of_the_profile_that_it_was_made_with() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         db.put(b"a", b"b").unwrap();
         db.flush().unwrap();
         db.close().unwrap();
         let other = Options { profile: Some(Profile::Leveled), ..small() };
-        let error = Db::open_in(&other, world(sched, disk)).map(drop).unwrap_err();
+        let error = Db::open_in(&other, world(sched, disk, &other)).map(drop).unwrap_err();
         assert!(
             *error.kind() == ErrorKind::Invalid && error.to_string().contains("of profile prismdb"),
             "{error}"
         );
         let any = Options { profile: None, ..small() };
-        let db = Db::open_in(&any, world(sched, disk)).unwrap();
+        let db = Db::open_in(&any, world(sched, disk, &any)).unwrap();
         assert_eq!(db.get(b"a").unwrap().unwrap()[..], *b"b");
         assert_eq!(db.stats().objects.unwrap().objects, 1);
         db.close().unwrap();
@@ -67,14 +67,14 @@ fn a_store_stays_of_the_profile_that_it_was_made_with() {
 #[test]
 fn a_damaged_slot_costs_its_key_and_names_itself() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         (0..3).for_each(|i| assert!(db.put(key(i), vec![3; 100]).is_ok()));
         db.flush().unwrap();
         db.close().unwrap();
         let slab = disk.files(0).into_iter().find(|file| file.name.starts_with("slab-")).unwrap().name;
         // The last byte of the first slot's value: header, keyspace and key, value.
         disk.flip_bit(0, &slab, 4096 + 24 + 4 + 6 + 99, 0);
-        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         let error = db.get(key(0)).unwrap_err();
         assert!(error.is_corrupt() && error.to_string().contains(&slab), "{error}");
         assert_eq!(db.get(key(1)).unwrap().unwrap().len(), 100);
@@ -83,13 +83,13 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
         // And of the second's key: after a clean close the image knows whose it was.
         let slot = 4096 + 136;
         disk.flip_bit(0, &slab, slot + 24 + 5, 0);
-        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         assert!(db.get(key(1)).unwrap_err().is_corrupt());
         assert_eq!(db.get(b"absent").unwrap(), None);
         drop(db);
         // Without it nobody does, so what nobody has may have been in it.
         disk.remove_file(1, &image_of(disk).unwrap());
-        let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         assert_eq!(db.stats().objects.unwrap().damaged, 1);
         assert!(db.get(key(1)).unwrap_err().is_corrupt() && db.get(b"absent").unwrap_err().is_corrupt());
         assert_eq!(db.get(key(2)).unwrap().unwrap().len(), 100);
@@ -145,7 +145,7 @@ fn fill(db: &Db) {
 fn what_is_asked_for_stays_and_what_is_not_goes_down() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill(&db);
         let (warm, cold) = (|| (0..1000).filter(|i| hot(*i)), || (0..1000).filter(|i| !hot(*i)));
         // Without heat it would be about one in five, as of the others; the last few ranges are all hot, and one goes whole.
@@ -156,7 +156,7 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
         let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
         assert!(check(&db));
         db.close().unwrap();
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         assert!(check(&db));
         db.close().unwrap();
     });
@@ -166,7 +166,7 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
 fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Always);
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill(&db);
         let below: Vec<u64> =
             (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(60).collect();
@@ -191,7 +191,7 @@ fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
             assert_eq!(db.get(many(*i)).unwrap().unwrap()[..], value(*i, 1));
         }
         db.close().unwrap();
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         assert_eq!(db.get(many(up[0])).unwrap(), None);
         assert_eq!(db.get(many(up[1])).unwrap().unwrap()[..], value(up[1], 2));
         assert!(up[2..].iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
@@ -201,7 +201,8 @@ fn what_is_read_again_comes_up_as_a_copy_and_goes_without_a_write() {
 #[test]
 fn objects_that_came_together_go_down_by_few_reads() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&half(PromoteReads::Never), world(sched, disk)).unwrap();
+        let db =
+            Db::open_in(&half(PromoteReads::Never), world(sched, disk, &half(PromoteReads::Never))).unwrap();
         fill(&db);
         let (reads, down) = (db.stats().io.get(0, Cause::Demotion).read_ops, lie_in(&db, "level 7", 0..1000));
         // Four of them share a page or two.
@@ -213,7 +214,8 @@ fn objects_that_came_together_go_down_by_few_reads() {
 #[test]
 fn one_read_is_enough_while_there_is_room() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk)).unwrap();
+        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk, &half(PromoteReads::Always)))
+            .unwrap();
         fill(&db);
         let is_below = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) == 0;
         let below: Vec<u64> = (0..1000).filter(is_below).take(40).collect();
@@ -245,7 +247,8 @@ fn fill_with(db: &Db, count: u64) {
 #[test]
 fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk)).unwrap();
+        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk, &half(PromoteReads::Always)))
+            .unwrap();
         fill(&db);
         let below: Vec<u64> =
             (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(6).collect();
@@ -280,7 +283,7 @@ fn levels(db: &Db) -> usize {
 #[test]
 fn a_log_of_several_levels_answers_with_what_is_newest() {
     on_a_disk(|sched, disk| {
-        let mut db = Db::open_in(&deep(), world(sched, disk)).unwrap();
+        let mut db = Db::open_in(&deep(), world(sched, disk, &deep())).unwrap();
         let mut rng = cuesta_sched::Rng::new(11);
         let (mut model, mut deepest) = (std::collections::BTreeMap::new(), 0);
         for round in 0..12 {
@@ -305,14 +308,14 @@ fn a_log_of_several_levels_answers_with_what_is_newest() {
                 let expected = model.iter().map(|(i, value)| (many(*i).into_bytes(), value.clone()));
                 assert!(pairs.eq(expected), "round {round}");
                 db.close().unwrap();
-                db = Db::open_in(&deep(), world(sched, disk)).unwrap();
+                db = Db::open_in(&deep(), world(sched, disk, &deep())).unwrap();
             }
         }
         assert!(deepest > 1, "{}", db.stats());
         // What is deleted at last gives the room of all levels back.
         (0..5000).for_each(|i| assert!(db.delete(many(i)).is_ok()));
         db.close().unwrap();
-        let problems = cuesta::verify_in(&deep(), world(sched, disk), &mut |_| {}).unwrap().problems;
+        let problems = cuesta::verify_in(&deep(), world(sched, disk, &deep()), &mut |_| {}).unwrap().problems;
         assert!(problems.is_empty(), "{problems:?}");
     });
 }
@@ -324,7 +327,7 @@ fn who_waits_for_slots_waits_for_merges_of_the_log() {
         // A merge is about all keys that there are, and goes so slowly that flushes meet it.
         options.table_bytes = 2 << 20;
         options.tiers[1].background_bytes_per_second = Some(1 << 20);
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         for i in 0..12_000 {
             db.put(many(i * 7919 % 3000), value(i, 1)).unwrap();
         }
@@ -338,7 +341,7 @@ fn who_waits_for_slots_waits_for_merges_of_the_log() {
 #[test]
 fn what_went_down_anew_below_a_reader_does_not_come_up_as_it_was() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&deep(), world(sched, disk)).unwrap();
+        let db = Db::open_in(&deep(), world(sched, disk, &deep())).unwrap();
         (0..3000).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
         db.flush().unwrap();
         db.wait_for_background().unwrap();
@@ -368,7 +371,7 @@ fn image_of(disk: &SimDisk) -> Option<String> {
 fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill(&db);
         let known = |db: &Db| {
             let objects = db.stats().objects.unwrap();
@@ -380,7 +383,7 @@ fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
         db.close().unwrap();
         assert!(image_of(disk).is_some());
         disk.reset_counts();
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         assert_eq!((known(&db), image_of(disk)), (before, None));
         let reads = disk.counts()[0].reads();
         assert!(reads < 100, "{reads} reads for {} objects", before.0);
@@ -389,7 +392,7 @@ fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
         db.close().unwrap();
         disk.remove_file(1, &image_of(disk).unwrap());
         let (objects, copies, ..) = before;
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         assert_eq!(known(&db), (objects, 0, 0, [0; 4]), "{copies} copies before");
         assert!(check(&db));
         db.close().unwrap();
@@ -402,7 +405,7 @@ fn an_open_that_makes_several_indexes_knows_which_version_is_newest() {
         let memory = Options { memory_bytes: 8 << 20, background_threads: 2, ..small() };
         let mut options = memory;
         options.tiers[0].capacity_bytes = 64 << 20;
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let key = |i: u64| format!("{:05}", i * 7919 % 30_000);
         let version = |i: u64| if i.is_multiple_of(3) { b"new" } else { b"old" };
         (0..30_000).for_each(|i| assert!(db.put(key(i), b"old").is_ok()));
@@ -414,7 +417,7 @@ fn an_open_that_makes_several_indexes_knows_which_version_is_newest() {
         assert_eq!(db.stats().objects.unwrap().objects, 40_000);
         let killed = disk.kill();
         drop((snapshot, db));
-        let db = Db::open_in(&options, world(sched, &killed.on(sched))).unwrap();
+        let db = Db::open_in(&options, world(sched, &killed.on(sched), &options)).unwrap();
         assert_eq!(db.stats().objects.unwrap().objects, 40_000);
         assert!((0..30_000).all(|i| db.get(key(i)).unwrap().unwrap()[..] == *version(i)));
         db.close().unwrap();
@@ -425,15 +428,15 @@ fn an_open_that_makes_several_indexes_knows_which_version_is_newest() {
 fn a_damaged_image_costs_time_and_heat() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);
-        let db = Db::open_in(&options, world(sched, disk)).unwrap();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill(&db);
         db.close().unwrap();
         for byte in [0, 64, 4000] {
             let image = image_of(disk).unwrap();
             disk.flip_bit(1, &image, byte, 3);
-            let report = cuesta::verify_in(&options, world(sched, disk), &mut |_| {}).unwrap();
+            let report = cuesta::verify_in(&options, world(sched, disk, &options), &mut |_| {}).unwrap();
             assert!(report.problems.iter().any(|problem| problem.file.contains(&image)), "{report:?}");
-            let db = Db::open_in(&options, world(sched, disk)).unwrap();
+            let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
             assert_eq!(db.stats().objects.unwrap().tracked, 0);
             assert!((0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1)));
             db.close().unwrap();
@@ -445,7 +448,7 @@ fn a_damaged_image_costs_time_and_heat() {
 fn a_close_goes_on_without_an_image_that_cannot_be_written() {
     on_a_disk(|sched, disk| {
         for kind in [OpKind::Create, OpKind::Write, OpKind::Sync] {
-            let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+            let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
             (0..100).for_each(|i| assert!(db.put(key(i), value(i, 1)).is_ok()));
             db.flush().unwrap();
             let fails = |kind| Fault::new(Effect::Fail(Failure::Io)).on(kind).named("image").since(1);
@@ -454,7 +457,7 @@ fn a_close_goes_on_without_an_image_that_cannot_be_written() {
             db.close().unwrap();
             assert!(disk.faults_struck() > 0);
             disk.set_faults(Vec::new());
-            let db = Db::open_in(&small(), world(sched, disk)).unwrap();
+            let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
             assert_eq!((db.stats().objects.unwrap().tracked, image_of(disk)), (0, None));
             assert!((0..100).all(|i| db.get(key(i)).unwrap().unwrap()[..] == value(i, 1)));
             db.close().unwrap();

@@ -23,10 +23,10 @@ struct SimMemory {
 }
 
 impl SimDisk {
-    /// The file `name` as memory of `bytes` bytes; made, durable and zero, if there is none. To be asked for anew after a cut or a
+    /// The file `name` as memory of `bytes` bytes, or as long as it is; made, durable and zero, if there is none. To be asked for anew after a cut or a
     /// kill.
     pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Box<dyn Memory> {
-        let id = self.with(|state| state.memory(tier, name, bytes));
+        let (id, bytes) = self.with(|state| state.memory(tier, name, bytes));
         let place = format!("simulated tier {tier}/{name}");
         Box::new(SimMemory { disk: self.clone(), id, bytes, place })
     }

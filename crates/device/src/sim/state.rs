@@ -478,19 +478,20 @@ impl State {
         Err(Failure::Io.error())
     }
 
-    /// A file of so many bytes that is memory; made, durable, if there is none.
-    pub(super) fn memory(&mut self, tier: usize, name: &str, bytes: u64) -> FileId {
+    /// A file of so many bytes, or more, that is memory; made, durable, if there is none.
+    pub(super) fn memory(&mut self, tier: usize, name: &str, bytes: u64) -> (FileId, u64) {
         let id = self.find(tier, name).unwrap_or_else(|_| {
             let id = self.insert(File::new(tier, name, vec![0; bytes as usize]));
             self.tiers[tier].entries.insert(name.to_owned(), id);
             self.tiers[tier].durable.insert(name.to_owned(), id);
             id
         });
-        if let Some(file) = self.files.get_mut(&id) {
-            file.unit_bytes = WORD_BYTES;
-            file.opens += 1;
-        }
-        id
+        let Some(file) = self.files.get_mut(&id) else { return (id, bytes) };
+        file.unit_bytes = WORD_BYTES;
+        file.opens += 1;
+        let bytes = bytes.max(file.durable.len() as u64);
+        [&mut file.image, &mut file.durable].into_iter().for_each(|held| held.resize(bytes as usize, 0));
+        (id, bytes)
     }
 
     /// Makes what was stored to these ranges of a file that is memory durable. It can fail or lie, as a sync does.

@@ -139,8 +139,10 @@ impl Engine {
 fn separate(edit: &mut Edit, guards: &[Guard], metas: &[TableMeta], level: u32) {
     let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return };
     let touched = owners(guards, |guard| &guard.start, &first.smallest, &last.largest);
-    let stays = guards[touched.clone()].iter().flat_map(Guard::tops).flat_map(|run| &run.tables);
-    let stays = stays.filter(|table| !edit.removed.contains(&table.meta.number));
+    let had = guards[touched.clone()].iter().flat_map(|guard| &guard.runs).flat_map(|run| &run.tables);
+    let stay: Vec<_> = had.filter(|table| !edit.removed.contains(&table.meta.number)).collect();
+    let covered: Vec<u64> = stay.iter().filter_map(|table| table.meta.below()).collect();
+    let stays = stay.into_iter().filter(|table| !covered.contains(&table.meta.number));
     let new = metas.iter().filter(|meta| meta.below().is_none());
     let mut apart: Vec<(&[u8], &[u8])> = stays
         .map(|table| (table.smallest(), table.largest()))

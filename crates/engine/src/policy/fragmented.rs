@@ -184,7 +184,10 @@ fn within<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterat
 /// Merges tables of a level into the oldest run of their guard; `None` when that would meet a running plan.
 fn put_into(view: &View, level: usize, inputs: &[&TableView], oldest: &RunView) -> Option<Plan> {
     let (smallest, largest) = span(inputs.iter().copied())?;
-    let below: Vec<&TableView> = oldest.tables[oldest.overlapping(smallest, largest)].iter().collect();
+    // Who reads a run that points into others reads these with it.
+    let all_of_it = 0..oldest.tables.len();
+    let met = if view.linked { all_of_it } else { oldest.overlapping(smallest, largest) };
+    let below: Vec<&TableView> = oldest.tables[met].iter().collect();
     let all = [inputs, &below].concat();
     let (smallest, largest) = span(all.iter().copied())?;
     if is_met(view, level, level, &all, smallest, largest) {

@@ -50,7 +50,9 @@ impl Script {
     pub fn options(&self, fast: &Path, capacity: &Path, durability: Durability) -> Options {
         let mut options = fixture::options(self.seed, durability);
         options.tiers[0].path = fast.to_owned();
-        options.tiers[1].path = capacity.to_owned();
+        if let Some(tier) = options.tiers.get_mut(1) {
+            tier.path = capacity.to_owned();
+        }
         options
     }
 

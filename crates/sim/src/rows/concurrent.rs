@@ -42,7 +42,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     let history: History = Arc::new(Mutex::new(&sched, Vec::new()));
     let wrong: Arc<Mutex<Option<String>>> = Arc::new(Mutex::new(&sched, None));
     sched.run(|| -> Result<(), String> {
-        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
+        let db = Db::open_in(&options, world(&sched, &disk, &options)).map_err(|error| error.to_string())?;
         let db = Arc::new(db);
         let late = seed % 3 == 1;
         if late {
@@ -83,7 +83,8 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     let after = Sched::simulated(seed + 1);
     let disk = disk.after_cut(survival, &mut rng).on(&after);
     let found = after.run(|| {
-        let db = Db::open_in(&options, world(&after, &disk)).map_err(|error| format!("open: {error}"))?;
+        let db = Db::open_in(&options, world(&after, &disk, &options))
+            .map_err(|error| format!("open: {error}"))?;
         contents(&db).map_err(|error| error.to_string())
     })?;
     let values: Vec<Option<&Vec<u8>>> = KEYS.iter().map(|key| found[""].get(key.as_bytes())).collect();

@@ -77,7 +77,7 @@ fn make(seed: u64) -> Result<(SimDisk, SimDisk, Contents), String> {
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
     let run = |body: &dyn Fn(&Db) -> cuesta::Result<()>| {
         sched.run(|| {
-            let db = Db::open_in(&small(), world(&sched, &disk))?;
+            let db = Db::open_in(&small(), world(&sched, &disk, &small()))?;
             body(&db)?;
             let found = contents(&db)?;
             db.close().map(|()| found)
@@ -110,7 +110,7 @@ fn bases() -> &'static Result<Bases, String> {
             vec![Base { name: "closed", disk: closed.kill(), states: vec![found], durable: 0, closed: true }];
         // The same store, opened again, written to and killed.
         let killed = with_copy(&closed, |disk, sched| -> cuesta::Result<Base> {
-            let db = Db::open_in(&small(), world(sched, disk))?;
+            let db = Db::open_in(&small(), world(sched, disk, &small()))?;
             let mut states = vec![contents(&db)?];
             fill_and(&db, 3, &mut || contents(&db).map(|state| states.push(state)))?;
             db.sync()?;
@@ -137,7 +137,7 @@ pub(super) fn prepare() {
 /// Opens a damaged store and reads everything, key by key and as a scan. `once` for damage to one read, which hurts only
 /// whoever made it; `file` is the one that is damaged, if it is one.
 fn look(allowed: &[Contents], disk: &SimDisk, sched: &Sched, file: &str, once: bool) -> Result<bool, String> {
-    let Ok(db) = Db::open_in(&small(), world(sched, disk)) else { return Ok(false) };
+    let Ok(db) = Db::open_in(&small(), world(sched, disk, &small())) else { return Ok(false) };
     let newest = &allowed[allowed.len() - 1];
     // Of the tail of an unclean log any part may be gone; what was durable may not.
     let may_be = |keyspace: &str, key: &[u8], found: Option<&[u8]>| {
@@ -262,7 +262,7 @@ pub(super) fn rot_case(mut number: u64) -> Result<u64, String> {
             return Ok(());
         }
         if base.closed {
-            let report = cuesta::verify_in(&small(), world(sched, disk), &mut |_| {});
+            let report = cuesta::verify_in(&small(), world(sched, disk, &small()), &mut |_| {});
             // What is in a slab's free slots is nobody's; that nothing is missed there, reading shows.
             let may_be_free = file.starts_with("slab-");
             if report.is_ok_and(|report| report.problems.is_empty()) && !may_be_free {

@@ -57,11 +57,17 @@ fn option_set(set: u64) -> (Options, usize) {
         ..options(set * 31, Durability::Os)
     };
     // One tier alone is not for every profile.
-    let tiers = if profile() == Profile::PrismDb { 2 } else { 1 + (set % 2) as usize };
+    let tiers = match profile() {
+        Profile::PrismDb => 2,
+        Profile::NvLsm => 1,
+        _ => 1 + (set % 2) as usize,
+    };
     // None of the fast tier's size, little, or all of it: where data lies must not matter.
     chosen.tiers[0].capacity_bytes = [16 << 20, 24 << 20, 1 << 30][rng.below(3) as usize];
     chosen.tiers.truncate(tiers);
-    if tiers == 1 {
+    if profile() == Profile::NvLsm {
+        chosen.tiers[0].capacity_bytes = 64 << 20;
+    } else if tiers == 1 {
         chosen.tiers[0].capacity_bytes = 1 << 30;
     }
     (chosen, tiers)
@@ -79,7 +85,7 @@ fn answers(seed: u64, options: &Options, tiers: usize) -> Result<u64, String> {
         let sched = Sched::simulated(seed + life);
         let disk = disk.on(&sched);
         let lived = sched.run(|| {
-            let db = Db::open_in(options, world(&sched, &disk))?;
+            let db = Db::open_in(options, world(&sched, &disk, options))?;
             let mut snapshot = None;
             while left > 0 {
                 left -= 1;

@@ -77,7 +77,7 @@ fn bases() -> &'static [SimDisk; 2] {
         let live = |last: &dyn Fn(Db) -> SimDisk| {
             sched.run(|| {
                 let open = || -> cuesta::Result<Db> {
-                    let db = Db::open_in(&small(), world(&sched, &disk))?;
+                    let db = Db::open_in(&small(), world(&sched, &disk, &small()))?;
                     let space = db.create_keyspace("space").or_else(|_| db.create_keyspace("again"))?;
                     for round in 0..2u8 {
                         for i in 0..40 {
@@ -182,8 +182,8 @@ pub fn feed(format: Format, input: &[u8]) {
         }
     }
     sched.run(|| {
-        drop(cuesta::verify_in(&small(), world(&sched, &disk), &mut |_| {}));
-        let Ok(db) = Db::open_in(&small(), world(&sched, &disk)) else { return };
+        drop(cuesta::verify_in(&small(), world(&sched, &disk, &small()), &mut |_| {}));
+        let Ok(db) = Db::open_in(&small(), world(&sched, &disk, &small())) else { return };
         for i in 0..10 {
             drop(db.get(format!("key{:03}", i * 4)));
         }

@@ -21,7 +21,7 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
         // Most lives write nothing; the rest write the same few keys again.
         let writes = if rng.one_in(4) { rng.below(20) } else { 0 };
         disk = sched.run(|| {
-            let db = Db::open_in(&options, world(&sched, &here))
+            let db = Db::open_in(&options, world(&sched, &here, &options))
                 .map_err(|error| format!("open {open}: {error}"))?;
             for i in 0..writes {
                 db.put(format!("key{i}"), vec![open as u8; 500]).map_err(|error| error.to_string())?;

@@ -41,13 +41,15 @@ fn by_budget(seed: u64) -> Result<u64, String> {
     let sched = Sched::simulated(seed);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
     let mut options = Options { seed: seed | 1, ..options(seed, Durability::Os) };
-    options.tiers[1].capacity_bytes = 10 * MIB + rng.below(6 * MIB);
     options.tiers[0].capacity_bytes = 3 * MIB;
+    if let Some(last) = options.tiers.last_mut() {
+        last.capacity_bytes = 10 * MIB + rng.below(6 * MIB);
+    }
     for tier in &mut options.tiers {
         tier.compression = Compression::None;
     }
     let now = sched.run(|| {
-        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
+        let db = Db::open_in(&options, world(&sched, &disk, &options)).map_err(|error| error.to_string())?;
         let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
         let delete = |now: &mut BTreeMap<Vec<u8>, Vec<u8>>, rng: &mut Rng| {
             let gone: Vec<_> = now.keys().filter(|_| rng.below(4) > 0).cloned().collect();
@@ -95,7 +97,8 @@ fn holds_after_cut(
     let sched = Sched::simulated(options.seed + 1);
     let disk = disk.after_cut(Survival::Random, rng).on(&sched);
     sched.run(|| {
-        let db = Db::open_in(options, world(&sched, &disk)).map_err(|error| format!("open: {error}"))?;
+        let db =
+            Db::open_in(options, world(&sched, &disk, options)).map_err(|error| format!("open: {error}"))?;
         model.rebase(contents(&db).map_err(|error| error.to_string())?)
     })
 }
@@ -108,7 +111,7 @@ fn by_medium(seed: u64) -> Result<u64, String> {
     let mut options = Options { seed: seed | 1, ..options(seed, Durability::Os) };
     options.tiers[0].capacity_bytes = options.tiers[0].capacity_bytes.max(INDEXES_FIT);
     let now = sched.run(|| {
-        let db = Db::open_in(&options, world(&sched, &disk)).map_err(|error| error.to_string())?;
+        let db = Db::open_in(&options, world(&sched, &disk, &options)).map_err(|error| error.to_string())?;
         let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
         for cycle in 0..CYCLES {
             let tiers = [[true, true], [true, false]][rng.below(2) as usize];
