@@ -29,6 +29,7 @@ pub use view::{Holder, View};
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How the bytes of a file are reached.
@@ -102,10 +103,11 @@ pub trait Device: Send + Sync + Debug {
     /// What the medium asks for.
     fn geometry(&self) -> Geometry;
 
-    /// About so many bytes will be written. A device that needs them in one piece looks for a place; the default does nothing.
+    /// About so many bytes will be written. A device that is better off with them in one piece looks for a place; the default does
+    /// nothing.
     ///
     /// # Errors
-    /// `StorageFull` when there is no such place.
+    /// `StorageFull` when there are not as many.
     fn reserve(&self, _bytes: u64) -> io::Result<()> {
         Ok(())
     }
@@ -119,9 +121,9 @@ pub trait Device: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Where the file begins in persistent memory, once it is viewed; who names the file has to remember it
-    /// ([`mapped::MappedDirectory::claim`]).
-    fn extent(&self) -> Option<u64> {
+    /// Where the file lies in persistent memory, once it is viewed: pages, mostly in one piece. Who names the file has to
+    /// remember it ([`Directory::claim`]).
+    fn extents(&self) -> Option<Vec<Range<u64>>> {
         None
     }
 
@@ -193,12 +195,12 @@ pub trait Directory: Send + Sync + Debug {
         None
     }
 
-    /// The file `name`, of `bytes` bytes, begins in persistent memory where [`Device::extent`] said when it was written.
+    /// The file `name`, of `bytes` bytes, lies in persistent memory where [`Device::extents`] said when it was written.
     ///
     /// # Errors
     /// `Unsupported` where there is no persistent memory; `InvalidData` when the file cannot be there: another is, or the
     /// memory ends before; `AlreadyExists`.
-    fn claim(&self, _name: &str, _at: u64, _bytes: u64) -> io::Result<()> {
+    fn claim(&self, _name: &str, _pieces: &[Range<u64>], _bytes: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

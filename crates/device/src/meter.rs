@@ -4,6 +4,7 @@
 
 use crate::{Device, Geometry, ReadRequest, Ticket, View, WriteRequest};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -224,8 +225,8 @@ impl Device for Metered {
         self.device.view()
     }
 
-    fn extent(&self) -> Option<u64> {
-        self.device.extent()
+    fn extents(&self) -> Option<Vec<Range<u64>>> {
+        self.device.extents()
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {

@@ -15,6 +15,7 @@ use crate::{
 use cuesta_sched::{Mutex, Sched};
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,8 +239,8 @@ impl Device for Paced {
         self.device.view()
     }
 
-    fn extent(&self) -> Option<u64> {
-        self.device.extent()
+    fn extents(&self) -> Option<Vec<Range<u64>>> {
+        self.device.extents()
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {
@@ -298,8 +299,8 @@ impl Directory for PacedDirectory {
         self.directory.persistence()
     }
 
-    fn claim(&self, name: &str, at: u64, bytes: u64) -> io::Result<()> {
-        self.directory.claim(name, at, bytes)
+    fn claim(&self, name: &str, pieces: &[Range<u64>], bytes: u64) -> io::Result<()> {
+        self.directory.claim(name, pieces, bytes)
     }
 
     fn check_memory(&self) -> io::Result<()> {

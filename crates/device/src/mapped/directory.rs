@@ -5,8 +5,8 @@
 //! renaming one is therefore nothing that could be lost in a crash: a file that nobody claims is free space.
 //!
 //! A write stores the bytes and notes their range; a sync writes the ranges' lines back, each once, and ends with one fence. A
-//! file that outgrows its extent takes the pages behind it if they are free, and is copied to a larger place if not; who says
-//! beforehand how much will come ([`Device::reserve`]) is spared that.
+//! file that outgrows its extent takes the pages behind it if they are free, and others if not; who says beforehand how much will
+//! come ([`Device::reserve`]) mostly has it in one piece.
 
 use super::region::{Extent, Region};
 use super::{LINE_BYTES, PAGE_BYTES, Persistence};
@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Ranges that are noted apart; more become one.
 const RANGES_MAX: usize = 64;
-/// Bytes that are copied at once when a file moves.
-const COPY_BYTES: u64 = 256 << 10;
 
 /// A directory with some of its files in persistent memory.
 #[derive(Debug)]
@@ -157,12 +155,17 @@ impl Directory for MappedDirectory {
         Some(self.region.persistence())
     }
 
-    fn claim(&self, name: &str, at: u64, bytes: u64) -> io::Result<()> {
+    fn claim(&self, name: &str, pieces: &[Range<u64>], bytes: u64) -> io::Result<()> {
         let mut names = locked(&self.names);
         if names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let body = Body::Frozen(Arc::new(self.region.claim(at, bytes)?), bytes);
+        let extent = self.region.claim(pieces)?;
+        if extent.bytes() != bytes.next_multiple_of(PAGE_BYTES) {
+            let why = format!("{name} has {bytes} bytes, and places for {}", extent.bytes());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let body = Body::Frozen(Arc::new(extent), bytes);
         names.insert(name.to_owned(), MappedFile::new(&self.region, bytes, body));
         Ok(())
     }
@@ -197,20 +200,7 @@ impl Written {
             self.extent = Some(region.take(bytes)?);
             return Ok(());
         };
-        if extent.bytes() >= bytes || extent.extend(bytes) {
-            return Ok(());
-        }
-        // Twice as much, or what there is: who grows on does not move each time.
-        let mut larger = region.take(bytes.max(2 * extent.bytes())).or_else(|_| region.take(bytes))?;
-        let mut buffer = vec![0; COPY_BYTES.min(self.len) as usize];
-        for at in (0..self.len).step_by(COPY_BYTES as usize) {
-            let piece = &mut buffer[..COPY_BYTES.min(self.len - at) as usize];
-            extent.load(at, piece)?;
-            larger.store(at, piece)?;
-        }
-        *extent = larger;
-        self.note(0..self.len);
-        Ok(())
+        extent.extend(bytes)
     }
 
     fn store(&mut self, region: &Arc<Region>, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -245,8 +235,13 @@ impl Written {
             return Err(io::Error::other("an earlier sync of this file has failed"));
         }
         let Some(extent) = self.extent.as_ref().filter(|_| !self.dirty.is_empty()) else { return Ok(()) };
-        let lines = self.dirty.iter().map(|range| extent.at() + range.start..extent.at() + range.end);
-        let persisted = region.persist(&lines.collect::<Vec<_>>());
+        let mut lines = Vec::new();
+        for range in &self.dirty {
+            // Lines at the end may go on behind the file, but not behind its pages.
+            let end = range.end.min(extent.bytes());
+            lines.extend(extent.within(range.start, end - range.start)?);
+        }
+        let persisted = region.persist(&lines);
         self.is_unsure = persisted.is_err();
         self.dirty.clear();
         persisted
@@ -340,9 +335,9 @@ impl Device for MappedFile {
         }
     }
 
-    fn extent(&self) -> Option<u64> {
+    fn extents(&self) -> Option<Vec<Range<u64>>> {
         match &*locked(&self.body) {
-            Body::Frozen(extent, _) => Some(extent.at()),
+            Body::Frozen(extent, _) => Some(extent.pieces().to_vec()),
             Body::Open(_) => None,
         }
     }

@@ -12,6 +12,7 @@
 #![expect(unsafe_code, reason = "mapping memory is unsafe by nature")]
 
 use super::signal::{Guard, guard};
+use super::window::Window;
 use super::{LINE_BYTES, Memory, Toll};
 use crate::{Holder, View};
 use rustix::fs::FallocateFlags;
@@ -22,7 +23,7 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::{fmt, io};
 
 /// How stores become durable.
@@ -91,9 +92,14 @@ pub struct Mapping {
     /// Taken when the mapping goes.
     guard: Option<Guard>,
     toll: Option<Arc<Toll>>,
+    /// Where views are put together; made when one is.
+    window: OnceLock<Arc<Window>>,
     /// Locked.
-    _file: File,
+    file: File,
 }
+
+/// Of addresses for views that are put together there are so many times as many as bytes.
+const WINDOW_TIMES: u64 = 4;
 
 // SAFETY: the mapping is plain memory; who may touch which bytes when is what `Memory` asks of its callers.
 unsafe impl Send for Mapping {}
@@ -173,7 +179,27 @@ impl Mapping {
                 return Err(error);
             }
         };
-        Ok(Self { base, bytes, persistence, path: path.to_owned(), guard: Some(guard), toll, _file: file })
+        Ok(Self {
+            base,
+            bytes,
+            persistence,
+            path: path.to_owned(),
+            guard: Some(guard),
+            toll,
+            window: OnceLock::new(),
+            file,
+        })
+    }
+
+    fn window(&self) -> io::Result<&Arc<Window>> {
+        match self.window.get() {
+            Some(window) => Ok(window),
+            None => {
+                let made = Arc::new(Window::reserve(self.bytes as u64 * WINDOW_TIMES)?);
+                // Of two that were made at once one stays.
+                Ok(self.window.get_or_init(|| made))
+            }
+        }
     }
 
     /// The address of bytes that are all in the mapping.
@@ -206,11 +232,24 @@ impl Memory for Mapping {
         self.check()
     }
 
-    unsafe fn view(&self, range: Range<u64>, holder: Arc<dyn Holder>) -> io::Result<View> {
-        let bytes = (range.end - range.start) as usize;
-        let bytes = NonNull::slice_from_raw_parts(self.address(range.start, bytes)?, bytes);
-        // SAFETY: in the mapping, which the holder keeps along with the promise that nobody writes here.
-        let view = unsafe { View::new(bytes, holder) };
+    unsafe fn view(&self, ranges: &[Range<u64>], holder: Arc<dyn Holder>) -> io::Result<View> {
+        let view = match ranges {
+            [] | [_] => {
+                let range = ranges.first().cloned().unwrap_or(0..0);
+                let bytes = (range.end - range.start) as usize;
+                let bytes = NonNull::slice_from_raw_parts(self.address(range.start, bytes)?, bytes);
+                // SAFETY: in the mapping, which the holder keeps along with the promise that nobody writes here.
+                unsafe { View::new(bytes, holder) }
+            }
+            _ => {
+                for range in ranges {
+                    self.address(range.start, (range.end - range.start) as usize)?;
+                }
+                let (bytes, holder) = self.window()?.assemble(&self.file, ranges, holder)?;
+                // SAFETY: mapped as long as the new holder lives, which keeps the one with the promise that nobody writes here.
+                unsafe { View::new(bytes, holder) }
+            }
+        };
         Ok(match &self.toll {
             Some(toll) => view.counted(toll.clone()),
             None => view,
@@ -247,7 +286,8 @@ impl Memory for Mapping {
     }
 
     fn check(&self) -> io::Result<()> {
-        match self.guard.as_ref().is_some_and(Guard::is_lost) {
+        let is_lost = self.guard.as_ref().is_some_and(Guard::is_lost);
+        match is_lost || self.window.get().is_some_and(|window| window.is_lost()) {
             false => Ok(()),
             true => Err(io::Error::other(format!(
                 "{} lost bytes while it was mapped: it was cut short, or its medium failed",

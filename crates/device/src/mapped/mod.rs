@@ -17,6 +17,7 @@ mod signal;
 mod space;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use directory::MappedDirectory;
 pub use lines::{Timing, Toll, Touched, begin_operation, touched};
@@ -52,11 +53,12 @@ pub trait Memory: Send + Sync + Debug {
     /// Nobody writes these bytes meanwhile.
     unsafe fn load(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// The bytes of `range`, where they lie.
+    /// The bytes of these ranges, where they lie, as if they lay one behind the other. All of them but the last are whole pages,
+    /// and begin with one.
     ///
     /// # Safety
     /// Nobody writes these bytes as long as `holder` lives, and it keeps this memory.
-    unsafe fn view(&self, range: Range<u64>, holder: Arc<dyn Holder>) -> io::Result<View>;
+    unsafe fn view(&self, ranges: &[Range<u64>], holder: Arc<dyn Holder>) -> io::Result<View>;
 
     /// When it returns `Ok`, what had been stored to these ranges is durable. After an error another call proves nothing.
     fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()>;

@@ -22,12 +22,15 @@ pub struct Region {
     space: Mutex<Space>,
 }
 
-/// Pages of a region that nobody else has.
+/// Pages of a region that nobody else has, in a few pieces where there were not as many in one.
 #[derive(Debug)]
 pub(super) struct Extent {
     region: Arc<Region>,
-    range: Range<u64>,
+    pieces: Vec<Range<u64>>,
 }
+
+/// Pieces that an extent may have.
+pub(super) const PIECES_MAX: usize = 64;
 
 impl Region {
     /// All of `memory`, free.
@@ -66,35 +69,34 @@ impl Region {
     /// Pages for so many bytes.
     ///
     /// # Errors
-    /// `StorageFull` when no free range is large enough.
+    /// `StorageFull` when there are not as many free, or in too many pieces.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> io::Result<Extent> {
-        let bytes = bytes.next_multiple_of(PAGE_BYTES);
-        match self.space().take(bytes) {
-            Some(at) => Ok(Extent { region: self.clone(), range: at..at + bytes }),
-            None => {
-                let why = format!("{} has no {bytes} free bytes in one piece", self.place());
-                Err(io::Error::new(io::ErrorKind::StorageFull, why))
-            }
-        }
+        let mut extent = Extent { region: self.clone(), pieces: Vec::new() };
+        extent.extend(bytes)?;
+        Ok(extent)
     }
 
-    /// The pages from `at` on for so many bytes, which somebody says are in use.
+    /// Pages that somebody says are in use.
     ///
     /// # Errors
     /// `InvalidData` when they are not there, or are another's.
-    pub(super) fn claim(self: &Arc<Self>, at: u64, bytes: u64) -> io::Result<Extent> {
-        let end =
-            at.checked_add(bytes.next_multiple_of(PAGE_BYTES)).filter(|_| at.is_multiple_of(PAGE_BYTES));
-        match end.filter(|end| self.space().take_at(at..*end)) {
-            Some(end) => Ok(Extent { region: self.clone(), range: at..end }),
-            None => {
+    pub(super) fn claim(self: &Arc<Self>, pieces: &[Range<u64>]) -> io::Result<Extent> {
+        let mut extent = Extent { region: self.clone(), pieces: Vec::new() };
+        for piece in pieces {
+            let bounds = [piece.start, piece.end];
+            let is_whole = piece.start < piece.end && bounds.iter().all(|at| at.is_multiple_of(PAGE_BYTES));
+            if !is_whole || !self.space().take_at(piece.clone()) {
                 let why = format!(
-                    "{bytes} bytes at {at} of {} cannot be one file's: another has them, or it ends before",
+                    "bytes {} to {} of {} cannot be a file's: another has them, or it ends before",
+                    piece.start,
+                    piece.end,
                     self.place()
                 );
-                Err(io::Error::new(io::ErrorKind::InvalidData, why))
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
+            extent.pieces.push(piece.clone());
         }
+        Ok(extent)
     }
 
     /// Makes what was stored to these ranges durable.
@@ -104,66 +106,110 @@ impl Region {
 }
 
 impl Extent {
-    pub(super) fn at(&self) -> u64 {
-        self.range.start
+    pub(super) fn pieces(&self) -> &[Range<u64>] {
+        &self.pieces
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.range.end - self.range.start
+        self.pieces.iter().map(|piece| piece.end - piece.start).sum()
     }
 
-    /// Where bytes `from..to` of the extent are in the region.
-    fn within(&self, from: u64, bytes: u64) -> io::Result<Range<u64>> {
-        match from.checked_add(bytes).filter(|end| *end <= self.bytes()) {
-            Some(end) => Ok(self.range.start + from..self.range.start + end),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
+    /// Where `bytes` bytes from `from` on are in the region.
+    pub(super) fn within(&self, from: u64, bytes: u64) -> io::Result<Vec<Range<u64>>> {
+        let (mut found, mut skip, mut left) = (Vec::new(), from, bytes);
+        for piece in &self.pieces {
+            let len = piece.end - piece.start;
+            if skip < len && left > 0 {
+                let start = piece.start + skip;
+                let end = piece.end.min(start + left);
+                left -= end - start;
+                found.push(start..end);
+            }
+            skip = skip.saturating_sub(len);
         }
+        if left == 0 { Ok(found) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    pub(super) fn store(&mut self, from: u64, bytes: &[u8]) -> io::Result<()> {
-        let range = self.within(from, bytes.len() as u64)?;
-        // SAFETY: extents of a region do not overlap, and this one is ours alone: its views hold it by `Arc`.
-        unsafe { self.region.memory.store(range.start, bytes) }
+    pub(super) fn store(&mut self, from: u64, mut bytes: &[u8]) -> io::Result<()> {
+        for range in self.within(from, bytes.len() as u64)? {
+            let (now, behind) = bytes.split_at((range.end - range.start) as usize);
+            // SAFETY: extents of a region do not overlap, and this one is ours alone: its views hold it by `Arc`.
+            unsafe { self.region.memory.store(range.start, now) }?;
+            bytes = behind;
+        }
+        Ok(())
     }
 
-    pub(super) fn load(&self, from: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let range = self.within(from, buffer.len() as u64)?;
-        // SAFETY: extents do not overlap, and to write to this one is to have it by `&mut`.
-        unsafe { self.region.memory.load(range.start, buffer) }
+    pub(super) fn load(&self, from: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+        for range in self.within(from, buffer.len() as u64)? {
+            let (now, behind) = buffer.split_at_mut((range.end - range.start) as usize);
+            // SAFETY: extents do not overlap, and to write to this one is to have it by `&mut`.
+            unsafe { self.region.memory.load(range.start, now) }?;
+            buffer = behind;
+        }
+        Ok(())
     }
 
     /// The first `bytes`, where they lie; the extent is not written again.
     pub(super) fn view(self: &Arc<Self>, bytes: u64) -> io::Result<View> {
-        let range = self.within(0, bytes)?;
+        let ranges = self.within(0, bytes)?;
         // SAFETY: who holds the view holds this extent by `Arc`, so nobody has it by `&mut` meanwhile; and the extent keeps the
         // region with its memory.
-        unsafe { self.region.memory.view(range, self.clone()) }
+        unsafe { self.region.memory.view(&ranges, self.clone()) }
     }
 
-    /// Takes the pages behind it, too; `false` where they are another's.
-    pub(super) fn extend(&mut self, bytes: u64) -> bool {
-        let end = self.range.start + bytes.next_multiple_of(PAGE_BYTES);
-        let more = self.range.end..end;
-        let taken = end <= self.range.end || self.region.space().take_at(more);
-        if taken {
-            self.range.end = self.range.end.max(end);
+    /// Has so many bytes: takes the pages behind it too, if they are free, or further pieces.
+    ///
+    /// # Errors
+    /// `StorageFull` when there are not as many free, or in too many pieces.
+    pub(super) fn extend(&mut self, bytes: u64) -> io::Result<()> {
+        let more = bytes.next_multiple_of(PAGE_BYTES).saturating_sub(self.bytes());
+        if more == 0 {
+            return Ok(());
         }
-        taken
+        let mut space = self.region.space();
+        if let Some(last) = self.pieces.last_mut()
+            && space.take_at(last.end..last.end + more)
+        {
+            last.end += more;
+            return Ok(());
+        }
+        match space.take_pieces(more, PIECES_MAX - self.pieces.len()) {
+            Some(taken) => self.pieces.extend(taken),
+            None => {
+                let why = format!(
+                    "{} has no room for {more} bytes: {} are free, in {} pieces",
+                    self.region.place(),
+                    space.free_bytes(),
+                    space.pieces()
+                );
+                return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+            }
+        }
+        Ok(())
     }
 
     /// Gives back what lies behind `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) {
-        let end = self.range.start + bytes.next_multiple_of(PAGE_BYTES);
-        if end < self.range.end {
-            self.region.space().give(end..self.range.end);
-            self.range.end = end;
+        let mut space = self.region.space();
+        let mut over = self.bytes().saturating_sub(bytes.next_multiple_of(PAGE_BYTES));
+        while over > 0
+            && let Some(last) = self.pieces.last_mut()
+        {
+            let end = last.start.max(last.end.saturating_sub(over));
+            over -= last.end - end;
+            space.give(end..last.end);
+            last.end = end;
+            if last.start == last.end {
+                self.pieces.pop();
+            }
         }
     }
 }
 
 impl Drop for Extent {
     fn drop(&mut self) {
-        self.region.space().give(self.range.clone());
+        self.trim(0);
     }
 }
 

@@ -22,6 +22,11 @@ impl Space {
         self.free.iter().map(|(start, end)| end - start).sum()
     }
 
+    /// How many ranges are free.
+    pub(super) fn pieces(&self) -> usize {
+        self.free.len()
+    }
+
     /// Takes so many bytes off the lowest range that has them.
     pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         if bytes == 0 {
@@ -29,6 +34,26 @@ impl Space {
         }
         let (&start, _) = self.free.iter().find(|(start, end)| *end - *start >= bytes)?;
         self.take_at(start..start + bytes).then_some(start)
+    }
+
+    /// Takes so many bytes: in one piece, or in as few as there are, the longest first; none if they are more than `most`.
+    pub(super) fn take_pieces(&mut self, bytes: u64, most: usize) -> Option<Vec<Range<u64>>> {
+        if let Some(at) = self.take(bytes) {
+            return Some(std::iter::once(at..at + bytes).collect());
+        }
+        let mut free: Vec<Range<u64>> = self.free.iter().map(|(start, end)| *start..*end).collect();
+        free.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
+        let (mut taken, mut left) = (Vec::new(), bytes);
+        for range in free.into_iter().take(most) {
+            let piece = range.start..range.end.min(range.start + left);
+            left -= piece.end - piece.start;
+            taken.push(piece);
+            if left == 0 {
+                break;
+            }
+        }
+        let done = left == 0 && taken.iter().all(|piece| self.take_at(piece.clone()));
+        done.then_some(taken)
     }
 
     /// Takes this range; `false` when not all of it is free.

@@ -1,3 +1,5 @@
+#![allow(clippy::single_range_in_vec_init, reason = "places of one piece")]
+
 use super::*;
 use crate::sim::{Effect, Fault, SimConfig, SimDisk, Survival, SyncFailure};
 use crate::{Access, Device, Directory, FileDirectory};
@@ -70,11 +72,11 @@ fn files_are_what_was_written_and_are_there_again_when_they_are_claimed() {
                 let mut read = vec![0; model.len()];
                 file.read_at(&mut read, 0).unwrap();
                 assert!(read == model);
-                assert_eq!(file.extent(), None, "it may move");
+                assert_eq!(file.extents(), None, "it may grow");
                 let view = file.view().unwrap().unwrap();
                 assert!(view[..] == model[..] && view.check().is_ok());
                 assert!(file.write_at(b"no more", 0).is_err());
-                made.push((name, file.extent().unwrap(), model));
+                made.push((name, file.extents().unwrap(), model));
             }
             let used: u64 =
                 made.iter().map(|(.., model)| (model.len() as u64).next_multiple_of(PAGE_BYTES)).sum();
@@ -94,7 +96,7 @@ fn files_are_what_was_written_and_are_there_again_when_they_are_claimed() {
         made.pop();
         let directory = on_files(dir.path(), MIB);
         for (name, at, model) in &made {
-            directory.claim(name, *at, model.len() as u64).unwrap();
+            directory.claim(name, at, model.len() as u64).unwrap();
             let view = directory.open(name, Access::Direct).unwrap().view().unwrap().unwrap();
             assert!(view[..] == model[..]);
         }
@@ -107,23 +109,40 @@ fn files_are_what_was_written_and_are_there_again_when_they_are_claimed() {
 #[test]
 fn what_cannot_be_a_files_place_is_refused() {
     let directory = on_disk(&simulated(), MIB);
-    directory.claim("data-1", 8192, 5000).unwrap();
-    let refused = |name: &str, at, bytes| directory.claim(name, at, bytes).unwrap_err().kind();
-    assert_eq!(refused("data-1", 0, 10), io::ErrorKind::AlreadyExists);
-    for (at, bytes) in
-        [(8192, 1), (12288, 4096), (0, 8193), (4097, 1), (MIB - 4096, 4097), (u64::MAX - 4095, 4096)]
-    {
-        assert_eq!(refused("data-2", at, bytes), io::ErrorKind::InvalidData, "{at} {bytes}");
+    let claim = |name: &str, pieces: &[Range<u64>], bytes| directory.claim(name, pieces, bytes);
+    claim("data-1", &[8192..12288, 16384..20480], 5000).unwrap();
+    let refused = |name: &str, pieces: &[Range<u64>], bytes| claim(name, pieces, bytes).unwrap_err().kind();
+    assert_eq!(refused("data-1", &[0..4096], 10), io::ErrorKind::AlreadyExists);
+    for (start, end) in [
+        (8192, 12288),
+        (16384, 20480),
+        (0, 12288),
+        (4097, 8193),
+        (4096, 4096),
+        (8192, 4096),
+        (MIB - 4096, MIB + 4096),
+        (u64::MAX - 4095, u64::MAX),
+    ] {
+        let bytes = end.saturating_sub(start);
+        let (place, kind) = (start..end, io::ErrorKind::InvalidData);
+        assert_eq!(refused("data-2", std::slice::from_ref(&place), bytes), kind, "{place:?}");
+        // Nor is it with a place that could be.
+        assert_eq!(refused("data-2", &[4096..8192, place], bytes + 4096), kind);
     }
-    directory.claim("data-2", 0, 8192).unwrap();
-    directory.claim("data-3", 16384, MIB - 16384).unwrap();
+    assert_eq!(refused("data-2", &[0..4096, 0..4096], 8192), io::ErrorKind::InvalidData, "twice");
+    assert_eq!(refused("data-2", &[0..4096], 4097), io::ErrorKind::InvalidData, "longer than its place");
+    assert_eq!(refused("data-2", &[0..8192], 4096), io::ErrorKind::InvalidData, "shorter than its place");
+    claim("data-2", &[0..8192], 8192).unwrap();
+    let rest = [12288..16384, 20480..MIB];
+    claim("data-3", &rest, MIB - 16384).unwrap();
     let full = create(&directory, "data-4").write_at(b"x", 0).unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-    assert!(full.to_string().contains("simulated tier 0/PMEM has no 4096 free bytes in one piece"), "{full}");
+    let why = "simulated tier 0/PMEM has no room for 4096 bytes: 0 are free, in 0 pieces";
+    assert!(full.to_string().contains(why), "{full}");
 }
 
 #[test]
-fn who_says_how_much_will_come_is_not_moved() {
+fn who_says_how_much_will_come_has_it_in_one_piece() {
     let directory = on_disk(&simulated(), MIB);
     let (first, second) = (create(&directory, "data-1"), create(&directory, "data-2"));
     first.reserve(100_000).unwrap();
@@ -132,9 +151,60 @@ fn who_says_how_much_will_come_is_not_moved() {
         second.write_at(&[8; 5000], i * 5000).unwrap();
     }
     assert_eq!(first.view().unwrap().unwrap().len(), 100_000);
-    assert_eq!((first.extent(), second.len().unwrap()), (Some(0), 100_000));
+    assert_eq!(first.extents(), Some(vec![Range { start: 0, end: 102_400 }]));
+    assert_eq!(second.len().unwrap(), 100_000);
     assert!(first.reserve(1).is_err(), "it is not written any more");
     assert_eq!(create(&directory, "data-3").reserve(2 * MIB).unwrap_err().kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn a_file_in_many_pieces_is_viewed_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for directory in [on_files(dir.path(), MIB), on_disk(&simulated(), MIB)] {
+        // Every other page is another's.
+        let pages = (0..MIB / PAGE_BYTES).map(|i| {
+            let page = create(&directory, &format!("data-{i}"));
+            page.write_at(&[1; PAGE_BYTES as usize], 0).unwrap();
+            page
+        });
+        let pages: Vec<_> = pages.collect();
+        (0..pages.len()).step_by(2).for_each(|i| directory.remove(&format!("data-{i}")).unwrap());
+        let kept: Vec<_> = pages.into_iter().skip(1).step_by(2).collect();
+        let bytes = 40 * PAGE_BYTES - 100;
+        let model: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+        let mut rng = Rng::new(5);
+        for round in 0..20 {
+            let file = create(&directory, "meta-1");
+            if rng.one_in(2) {
+                file.reserve(bytes).unwrap();
+            }
+            for (i, piece) in model.chunks(7001).enumerate() {
+                file.write_at(piece, i as u64 * 7001).unwrap();
+            }
+            let mut read = vec![0; 30_000];
+            file.read_at(&mut read, 50_001).unwrap();
+            assert_eq!(read, model[50_001..80_001]);
+            let view = file.view().unwrap().unwrap();
+            assert!(view[..] == model[..], "round {round}");
+            let pieces = file.extents().unwrap();
+            assert_eq!(pieces.len(), 40);
+            directory.remove("meta-1").unwrap();
+            drop(file);
+            // Its pages are not free as long as somebody looks at them.
+            assert_eq!(directory.free_bytes().unwrap(), 88 * PAGE_BYTES);
+            drop(view);
+            if round % 2 == 0 {
+                directory.claim("meta-1", &pieces, bytes).unwrap();
+                let view = directory.open("meta-1", Access::Direct).unwrap().view().unwrap().unwrap();
+                assert!(view[..] == model[..] && view.check().is_ok());
+                directory.remove("meta-1").unwrap();
+            }
+        }
+        // There may be as many pieces, and no more.
+        create(&directory, "meta-3").reserve(64 * PAGE_BYTES).unwrap();
+        assert!(create(&directory, "meta-4").reserve(65 * PAGE_BYTES).is_err());
+        drop(kept);
+    }
 }
 
 #[test]
@@ -148,18 +218,18 @@ fn a_file_that_was_viewed_is_whole_after_a_power_cut() {
             let directory = on_disk(&disk, 8 * MIB);
             let file = create(&directory, "data-1");
             scribble(&*file, &mut model, &mut rng);
-            // What comes behind it in memory makes it move.
+            // What comes behind it in memory makes it go on elsewhere.
             scribble(&*create(&directory, "data-2"), &mut unfinished, &mut rng);
             scribble(&*file, &mut model, &mut rng);
             drop(file.view().unwrap());
             scribble(&*create(&directory, "data-3"), &mut unfinished, &mut rng);
             disk.cut_now();
-            file.extent().unwrap()
+            file.extents().unwrap()
         };
         for survival in [Survival::None, Survival::All, Survival::Random] {
             let after = disk.after_cut(survival, &mut rng);
             let directory = on_disk(&after, 8 * MIB);
-            directory.claim("data-1", at, model.len() as u64).unwrap();
+            directory.claim("data-1", &at, model.len() as u64).unwrap();
             let view = directory.open("data-1", Access::Buffered).unwrap().view().unwrap().unwrap();
             assert!(view[..] == model[..], "seed {seed}, {survival:?}");
         }
@@ -177,7 +247,7 @@ fn a_file_whose_sync_has_failed_is_never_viewed() {
     disk.set_faults(vec![Fault::new(Effect::SyncFails(SyncFailure::CleanNew))]);
     file.sync().unwrap_err();
     disk.set_faults(Vec::new());
-    assert!(file.sync().is_err() && file.view().is_err() && file.extent().is_none());
+    assert!(file.sync().is_err() && file.view().is_err() && file.extents().is_none());
     // Another is whole.
     let file = create(&directory, "data-2");
     file.write_at(&[7; 5000], 0).unwrap();
@@ -283,6 +353,25 @@ fn what_cannot_be_mapped_shows_when_it_is_opened() {
     Mapping::open(&dir.path().join("TWICE"), 4096).unwrap();
     // A directory that is not there.
     assert!(Mapping::open(&dir.path().join("no/PMEM"), 4096).is_err());
+}
+
+#[test]
+fn so_is_one_in_several_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = on_files(dir.path(), MIB);
+    let [first, between, second] = ["data-1", "data-2", "data-3"].map(|name| create(&directory, name));
+    [&first, &between].iter().for_each(|file| file.write_at(&[6; 8192], 0).unwrap());
+    second.reserve(MIB - 20_480).unwrap();
+    directory.remove("data-1").unwrap();
+    drop(first);
+    let file = create(&directory, "data-4");
+    file.write_at(&[7; 12_288], 0).unwrap();
+    let view = file.view().unwrap().unwrap();
+    assert_eq!(file.extents().unwrap(), [0..8192, MIB - 4096..MIB]);
+    view.check().unwrap();
+    OpenOptions::new().write(true).open(dir.path().join("PMEM")).unwrap().set_len(MIB - 4096).unwrap();
+    assert_eq!((view[8191], view[8192]), (7, 0));
+    assert!(view.check().unwrap_err().to_string().contains("was cut short"));
 }
 
 #[test]

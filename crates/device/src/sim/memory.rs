@@ -79,9 +79,10 @@ impl Memory for SimMemory {
         Ok(())
     }
 
-    unsafe fn view(&self, range: Range<u64>, holder: Arc<dyn Holder>) -> io::Result<View> {
+    unsafe fn view(&self, ranges: &[Range<u64>], holder: Arc<dyn Holder>) -> io::Result<View> {
         self.check()?;
-        let copied = Arc::new(Copied { bytes: self.copied(range)?, holder });
+        let pieces = ranges.iter().map(|range| self.copied(range.clone())).collect::<io::Result<Vec<_>>>()?;
+        let copied = Arc::new(Copied { bytes: pieces.concat(), holder });
         let bytes = NonNull::from(copied.bytes.as_slice());
         // SAFETY: the bytes are in the holder, where nobody can change them.
         Ok(unsafe { View::new(bytes, copied) })

@@ -22,6 +22,7 @@ use cuesta_device::{AlignedBuf, Cause, Device};
 pub(crate) use retain::Retain;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How outputs are to be made.
@@ -269,7 +270,7 @@ impl<'b> Outputs<'_, 'b> {
                 [(&data, most), (&meta, options.most.1)].into_iter().filter(|(_, n)| *n > 0)
             {
                 match device.reserve(bytes) {
-                    // Less may do, or come in pieces that can be put together.
+                    // Less may do.
                     Err(source) if source.kind() != io::ErrorKind::StorageFull => {
                         return Err(Error::io(format!("make room for table {number}"), source));
                     }
@@ -298,10 +299,7 @@ impl<'b> Outputs<'_, 'b> {
             self.settled.push((placed.tier, properties.data_file_bytes));
         }
         let memory = match &properties.floor {
-            Some(shape) => {
-                let [data_at, meta_at] = places(&devices)?;
-                Some(InMemory { data_at, meta_at, below: shape.below })
-            }
+            Some(shape) => Some(InMemory { places: places(&devices)?, below: shape.below }),
             None => None,
         };
         self.done.push(TableMeta {
@@ -342,11 +340,11 @@ impl<'b> Outputs<'_, 'b> {
 }
 
 /// Where both parts of a floor lie that was written; nothing writes to them from now on.
-fn places(devices: &[Arc<dyn Device>; 2]) -> Result<[u64; 2]> {
+fn places(devices: &[Arc<dyn Device>; 2]) -> Result<[Vec<Range<u64>>; 2]> {
     let place = |device: &Arc<dyn Device>| {
         let viewed = device.view().map_err(|source| Error::io("view a table that was written", source))?;
-        let at = viewed.and_then(|_| device.extent());
-        at.ok_or_else(|| Error::internal("a floor that is not in persistent memory"))
+        let pieces = viewed.and_then(|_| device.extents());
+        pieces.ok_or_else(|| Error::internal("a floor that is not in persistent memory"))
     };
     Ok([place(&devices[0])?, place(&devices[1])?])
 }

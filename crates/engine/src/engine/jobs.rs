@@ -57,6 +57,11 @@ impl Need {
         Self { data: options.tables_bytes_max(bytes), meta: meta + META_LEAST }
     }
 
+    /// Of entries that become floors: tables of which both parts count when they are cut.
+    fn of_floors(options: &Options, bytes: u64, meta: u64) -> Self {
+        Self::of_entries(options, bytes, meta).and_cuts((bytes + meta) / options.table_bytes() + 1)
+    }
+
     /// Of all that a memtable has.
     fn of_memtable(options: &Options, memtable: &MemTable, in_memory: bool) -> Self {
         let bytes = memtable.used_bytes();
@@ -64,8 +69,7 @@ impl Need {
             return Self::of_entries(options, bytes, bytes / META_SHARE);
         }
         let entries = memtable.entry_count() * FLOOR_META_BYTES_MAX;
-        let tables = (bytes + entries) / options.table_bytes() + 1;
-        Self::of_entries(options, bytes, entries + entries / 256).and_cuts(tables)
+        Self::of_floors(options, bytes, entries + entries / 256)
     }
 
     /// Of shares of tables: nothing is dropped, and nothing compressed. Indexes and filters take as much as now, with a
@@ -74,12 +78,14 @@ impl Need {
         options: &Options,
         tables: impl Iterator<Item = (&'a TableMeta, f64)>,
     ) -> Self {
-        let (mut bytes, mut meta_bytes) = (0.0, 0.0);
+        let (mut bytes, mut meta_bytes, mut in_memory) = (0.0, 0.0, false);
         for (meta, share) in tables {
             bytes += meta.unpacked_bytes() as f64 * share;
             meta_bytes += meta.meta_bytes as f64 * share * 1.25;
+            in_memory |= meta.memory.is_some();
         }
-        Self::of_entries(options, bytes as u64, meta_bytes as u64)
+        let of = if in_memory { Self::of_floors } else { Self::of_entries };
+        of(options, bytes as u64, meta_bytes as u64)
     }
 
     /// In as many more tables, each with a first and a last page, and an index and a filter of its own.

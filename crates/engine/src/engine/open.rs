@@ -396,7 +396,7 @@ fn claim_memory(tiers: &Tiers, catalog: &Catalog) -> Result<()> {
     for meta in catalog.version.tables().map(|table| &table.meta) {
         let [data, index] = meta.parts();
         let (tier, place) = (tiers.get(meta.data_tier)?, tiers.get(meta.data_tier)?.directory.place());
-        let Some(memory) = meta.memory else {
+        let Some(memory) = &meta.memory else {
             if tier.memory.is_some() {
                 let message =
                     format!("the store in {place} was made without persistent memory; open it without");
@@ -404,8 +404,8 @@ fn claim_memory(tiers: &Tiers, catalog: &Catalog) -> Result<()> {
             }
             continue;
         };
-        for ((_, file, bytes), at) in [(data, memory.data_at), (index, memory.meta_at)] {
-            tier.directory.claim(&file.to_string(), at, bytes).map_err(|source| match source.kind() {
+        for ((_, file, bytes), pieces) in [data, index].into_iter().zip(&memory.places) {
+            tier.directory.claim(&file.to_string(), pieces, bytes).map_err(|source| match source.kind() {
                 std::io::ErrorKind::Unsupported => Error::invalid(format!(
                     "tables of the store in {place} are in persistent memory; open it as such"
                 )),

@@ -10,6 +10,7 @@ use crate::key::Seq;
 use crate::profile::Profile;
 use crate::store::{SlabMeta, SlotRun};
 use std::fmt;
+use std::ops::Range;
 
 /// What is known of a table without opening it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,11 +36,10 @@ pub(crate) struct TableMeta {
 }
 
 /// What is known of a table in persistent memory, besides what is known of every table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InMemory {
-    /// Where each part begins.
-    pub(crate) data_at: u64,
-    pub(crate) meta_at: u64,
+    /// Where each part lies, in bytes of the memory: the data part, the meta part.
+    pub(crate) places: [Vec<Range<u64>>; 2],
     /// The table that it lies on and points into; 0 for none.
     pub(crate) below: u64,
 }
@@ -58,7 +58,7 @@ impl TableMeta {
 
     /// The table that it lies on and points into.
     pub(crate) fn below(&self) -> Option<u64> {
-        self.memory.map(|memory| memory.below).filter(|below| *below > 0)
+        self.memory.as_ref().map(|memory| memory.below).filter(|below| *below > 0)
     }
 
     /// Most bytes that its entries take in blocks that are not packed.
@@ -120,12 +120,28 @@ impl TableMeta {
 }
 
 impl InMemory {
-    fn encode(self, out: &mut Vec<u8>) {
-        [self.data_at, self.meta_at, self.below].into_iter().for_each(|number| put_varint(out, number));
+    fn encode(&self, out: &mut Vec<u8>) {
+        for pieces in &self.places {
+            put_varint(out, pieces.len() as u64);
+            for piece in pieces {
+                put_varint(out, piece.start);
+                put_varint(out, piece.end - piece.start);
+            }
+        }
+        put_varint(out, self.below);
     }
 
     fn decode(reader: &mut Reader<'_>) -> Decode<Self> {
-        Ok(Self { data_at: reader.number()?, meta_at: reader.number()?, below: reader.number()? })
+        let mut places = [Vec::new(), Vec::new()];
+        for pieces in &mut places {
+            for _ in 0..reader.number()? {
+                let (start, bytes) = (reader.number()?, reader.number()?);
+                let end = start.checked_add(bytes).filter(|end| *end > start);
+                let end = end.ok_or_else(|| Malformed(format!("{bytes} bytes of memory at {start}")))?;
+                pieces.push(start..end);
+            }
+        }
+        Ok(Self { places, below: reader.number()? })
     }
 }
 
@@ -133,8 +149,10 @@ impl fmt::Display for TableMeta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (smallest, largest) = (self.smallest.escape_ascii(), self.largest.escape_ascii());
         write!(f, "#{}[{smallest}..{largest} {} entries {} bytes", self.number, self.entries, self.bytes())?;
-        if let Some(InMemory { data_at, meta_at, .. }) = self.memory {
-            write!(f, ", in memory at {data_at} and {meta_at}")?;
+        if let Some(memory) = &self.memory {
+            let start = |pieces: &Vec<Range<u64>>| pieces.first().map_or(0, |piece| piece.start);
+            let [data, meta] = memory.places.each_ref().map(start);
+            write!(f, ", in memory at {data} and {meta}")?;
         }
         self.below().map_or(Ok(()), |below| write!(f, ", on #{below}"))?;
         f.write_str("]")
@@ -263,7 +281,7 @@ impl Edit {
             });
         }
         for added in &self.added {
-            let memory = added.meta.memory;
+            let memory = &added.meta.memory;
             put(if memory.is_some() { field::ADD_FLOOR } else { field::ADD_TABLE }, true, &|out| {
                 put_varint(out, u64::from(added.level));
                 put_varint(out, added.age);
@@ -465,7 +483,8 @@ mod tests {
             largest_seq: Seq::MAX,
             ..TableMeta::default()
         };
-        let memory = Some(InMemory { data_at: 1 << 33, meta_at: 4096, below: 299 });
+        let places = [vec![1 << 33..1 << 40, 8192..12288], vec![4096..8192, 0..4096]];
+        let memory = Some(InMemory { places, below: 299 });
         let floor = TableMeta { memory, ..meta.clone() };
         Edit {
             added: vec![AddedTable { level: 3, age: 9, meta }, AddedTable { level: 4, age: 0, meta: floor }],

@@ -413,7 +413,7 @@ fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finishe
         writer.finish().unwrap();
         let views = parts.each_ref().map(|part| part.view().unwrap().unwrap());
         named.extend(names.into_iter().zip(parts).map(|(name, part)| {
-            let (at, bytes) = (part.extent().unwrap(), part.len().unwrap());
+            let (at, bytes) = (part.extents().unwrap(), part.len().unwrap());
             (name, at, bytes)
         }));
         let [data, meta] = views;
@@ -424,7 +424,7 @@ fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finishe
     disk.cut_now();
     let after = on(&disk.after_cut(Survival::Random, &mut Rng::new(3)));
     for (name, at, bytes) in &named {
-        after.claim(name, *at, *bytes).unwrap();
+        after.claim(name, at, *bytes).unwrap();
     }
     let view = |kind, number| {
         let file = after.open(&FileId::new(kind, number).to_string(), Access::Direct).unwrap();
