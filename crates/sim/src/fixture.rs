@@ -69,7 +69,7 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         memory_bytes: 8 * MIB,
         memtable_bytes: Some(64 << 10),
         // Small enough for guards to be cut.
-        table_bytes: if has_guards { 32 << 10 } else { 64 << 10 },
+        table_bytes: if profile == Profile::Fragmented { 32 << 10 } else { 64 << 10 },
         block_bytes: [512, 1024, 4096][rng.below(3) as usize],
         level_ratio: match (has_guards, rng.below(9) as u32) {
             (true, ratio) => 2 + ratio / 3,

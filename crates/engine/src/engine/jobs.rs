@@ -290,7 +290,8 @@ impl Engine {
         let from_top = job.level == 0;
         let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
         let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
-        let links = self.options.links_runs() && job.below.is_empty() && job.joins.is_none();
+        let may_link = self.options.links_runs() && self.options.runs_max() > 1;
+        let links = may_link && job.below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
         let bounds = match self.options.links_runs() && !links {
             true => Vec::new(),

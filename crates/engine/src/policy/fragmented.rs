@@ -16,6 +16,10 @@
 //! run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the next-oldest run, or a
 //! table of that, may be merged into the oldest alone, in steps of a table.
 //!
+//! **Linked runs** (accumulative compaction: Zhang and Du, §4): each run of a guard is one table that points into the next older
+//! one, so nothing goes without all that lies on it. Little room is met by merging the runs of a guard among themselves. What is put
+//! on a guard's runs points into these, so it has the guard for itself.
+//!
 //! **Guards** should have `guard_bytes` in one run, so that what goes down makes about a table in each guard below. They
 //! are cut ([`change`]) when nothing is left that a cut could go through: when they have gone down or are one run; where they
 //! begin in the next level, if that has several among their keys, so that what goes down there covers whole guards. Bounds between
@@ -105,7 +109,8 @@ fn merges_of<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> Box<dyn 
 }
 
 /// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them, the
-/// oldest; then each table of the oldest; then any of these merged with what is there, in steps.
+/// oldest; then each table of the oldest; then any of these merged with what is there, in steps; runs that point into one another
+/// at last among themselves, so that they become tables.
 fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
     // Of runs that point into one another none goes without those on top of it.
     let parts = if view.linked && level > 0 && guard.runs.len() > 1 { 0 } else { usize::MAX };
@@ -121,6 +126,7 @@ fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator
         .filter(|plan| matches!(plan, Plan::Move { .. }))
         .chain(put)
         .chain(inputs().filter_map(move |inputs| merge_down(view, level, &inputs)))
+        .chain((parts == 0).then(|| within(view, level, guard)).into_iter().flatten())
 }
 
 /// Puts tables of a level on top of what the next has among their keys; `None` while a guard there is full, or when that would

@@ -28,7 +28,7 @@ const HEAT_BYTES: u64 = 1 << 20;
 pub(crate) struct TableView {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
-    /// What its data may take in other tables, where nothing is packed.
+    /// What its data may take in other tables, where nothing is packed; in persistent memory, what both parts may.
     pub(crate) unpacked: u64,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
@@ -272,7 +272,8 @@ impl View {
             TableView {
                 number: meta.number,
                 bytes: meta.level_bytes(),
-                unpacked: options.tables_bytes_max(meta.unpacked_bytes()),
+                unpacked: options.tables_bytes_max(meta.unpacked_bytes())
+                    + meta.memory.as_ref().map_or(0, |_| meta.meta_bytes * 5 / 4),
                 entries: meta.entries,
                 tombstones: meta.tombstones,
                 smallest: meta.smallest.clone(),

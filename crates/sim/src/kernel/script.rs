@@ -50,8 +50,10 @@ impl Script {
     pub fn options(&self, fast: &Path, capacity: &Path, durability: Durability) -> Options {
         let mut options = fixture::options(self.seed, durability);
         options.tiers[0].path = fast.to_owned();
-        if let Some(tier) = options.tiers.get_mut(1) {
-            tier.path = capacity.to_owned();
+        match options.tiers.get_mut(1) {
+            Some(tier) => tier.path = capacity.to_owned(),
+            // Persistent memory, which takes all of its room at once.
+            None => options.tiers[0].capacity_bytes = 6 << 20,
         }
         options
     }
