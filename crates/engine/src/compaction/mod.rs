@@ -47,7 +47,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) most: (u64, u64),
     /// Keys that no table goes across, ascending: guards begin there.
     pub(crate) bounds: &'a [Vec<u8>],
-    /// The floors that the output with this key is to lie on. Nothing but bounds cuts an output that lies on others.
+    /// The floors that the output with this key is to lie on. What lies on others is cut at bounds only, and behind the last key
+    /// of these; what comes then, up to the next bound, lies on nothing.
     pub(crate) under: &'a dyn Fn(&[u8]) -> Result<Option<Tree>>,
     /// Of the input, the keys after the first of these and up to the second.
     pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
@@ -96,6 +97,7 @@ pub(crate) fn write_tables(
         made: Vec::new(),
         done: Vec::new(),
         begun: None,
+        beyond: false,
         last: Vec::new(),
         large: None,
         settled: Vec::new(),
@@ -160,8 +162,8 @@ struct Begun<'b> {
     placed: Placed<'b>,
     /// Both parts.
     devices: [Arc<dyn Device>; 2],
-    /// It lies on others.
-    is_linked: bool,
+    /// The last key of those that it lies on.
+    reach: Option<Vec<u8>>,
 }
 
 struct Outputs<'a, 'b> {
@@ -170,6 +172,8 @@ struct Outputs<'a, 'b> {
     made: Vec<(u64, u32)>,
     done: Vec<TableMeta>,
     begun: Option<Begun<'b>>,
+    /// The last table was cut before the next bound.
+    beyond: bool,
     /// The last key of the input, where tables begin with what all of their keys do.
     last: Vec<u8>,
     /// For the largest block that the writer has built, if it is large.
@@ -198,10 +202,14 @@ impl<'b> Outputs<'_, 'b> {
                 let most = data_bytes_max(table_bytes, 0);
                 let is_full = |at: u64| at >= table_bytes || at + bytes + DATA_SLACK > most;
                 let begins_guard = self.passes_bound(entry.key);
-                let is_done =
-                    |begun: &Begun<'_>| begins_guard || !begun.is_linked && is_full(begun.writer.bytes());
+                let is_done = |begun: &Begun<'_>| {
+                    let may_end = begun.reach.as_deref().is_none_or(|reach| entry.key > reach);
+                    begins_guard || may_end && is_full(begun.writer.bytes())
+                };
+                self.beyond &= !begins_guard;
                 if new_key && self.begun.as_ref().is_some_and(is_done) {
                     self.finish_table()?;
+                    self.beyond = !begins_guard;
                 }
                 let begun = match &mut self.begun {
                     Some(begun) => begun,
@@ -261,13 +269,17 @@ impl<'b> Outputs<'_, 'b> {
         let devices = [data.clone(), meta.clone()];
         let tier = options.tiers.get(placed.tier)?;
         let filter_bits_per_key = tier.filter_bits_per_key;
-        let mut is_linked = false;
+        let mut reach = None;
         let writer = if tier.memory.is_some() {
-            let below = (options.under)(key)?;
-            is_linked = below.is_some();
-            let most = if is_linked { options.most.0 } else { most.min(options.most.0) };
+            let below = if self.beyond { None } else { (options.under)(key)? };
+            reach = below.as_ref().map(|below| below.largest_key().to_vec());
+            // Both parts count when a table is cut that lies on nothing.
+            let [data_most, meta_most] = match reach.is_some() {
+                true => [options.most.0, options.most.1],
+                false => [options.most.0, options.most.1].map(|bytes| bytes.min(most)),
+            };
             for (device, bytes) in
-                [(&data, most), (&meta, options.most.1)].into_iter().filter(|(_, n)| *n > 0)
+                [(&data, data_most), (&meta, meta_most)].into_iter().filter(|(_, n)| *n > 0)
             {
                 match device.reserve(bytes) {
                     // Less may do.
@@ -287,7 +299,7 @@ impl<'b> Outputs<'_, 'b> {
             let blocks = WriterOptions { compression, filter_bits_per_key, block_bytes };
             TableWriter::Blocks(BlocksWriter::new(options.store, number, data, meta, blocks)?)
         };
-        Ok(Begun { number, writer, placed, devices, is_linked })
+        Ok(Begun { number, writer, placed, devices, reach })
     }
 
     fn finish_table(&mut self) -> Result<()> {

@@ -147,9 +147,10 @@ fn needs(view: &View, plan: &Plan) -> u64 {
     };
     let above: u64 = above.iter().map(|number| bytes(*level, number)).sum();
     let most = below.iter().map(|number| bytes(*output_level, number)).max();
-    // Without one below it is not in steps, and cut at guards.
-    let guards = view.levels[*output_level].guards_of(smallest, largest).len() as u64;
-    above + most.unwrap_or(GUARD_BYTES * guards.saturating_sub(1))
+    // Without one below it is not in steps, and cut at guards, but for those between two that are empty.
+    let guards = view.levels[*output_level].guards_of(smallest, largest);
+    let cuts = guards.windows(2).filter(|pair| pair.iter().any(|guard| !guard.runs.is_empty())).count();
+    above + most.unwrap_or(GUARD_BYTES * cuts as u64)
 }
 
 /// What a level could merge into the next, best first.

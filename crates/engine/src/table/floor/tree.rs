@@ -72,6 +72,12 @@ impl Tree {
         &self.floors
     }
 
+    /// The last key of all floors.
+    pub(crate) fn largest_key(&self) -> &[u8] {
+        let keys = self.floors.iter().map(|floor| floor.properties.largest_key.as_slice());
+        keys.max().unwrap_or_default()
+    }
+
     /// Memory that is held for the topmost floor.
     pub(crate) fn held_bytes(&self) -> usize {
         self.floors.last().map_or(0, |floor| floor.held_bytes()) + size_of_val(&self.floors[..])
