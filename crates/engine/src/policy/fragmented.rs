@@ -96,8 +96,17 @@ fn fullness(view: &View, level: usize, guard: &GuardView) -> f64 {
                 .max(bytes as f64 / enough as f64)
                 .max(deleted as f64 * DELETED_SHARE / entries.max(1) as f64)
         }
+        // Which goes as a whole, so that must not become too much to go at all.
+        _ if view.linked => (runs / view.runs_max as f64).max(guard.bytes() as f64 / most_linked_bytes(view)),
         _ => runs / view.runs_max as f64,
     }
+}
+
+/// What a guard of linked runs has at most before it goes down: twice what it has when all of its runs are of the size that
+/// they should be, a table over the ratio of levels, or twice a table.
+fn most_linked_bytes(view: &View) -> f64 {
+    let tables = (view.runs_max as f64 / view.ratio as f64).max(1.0);
+    2.0 * tables * view.guard_bytes.max(1) as f64
 }
 
 fn merges_of<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> Box<dyn Iterator<Item = Plan> + 'a> {
@@ -135,7 +144,10 @@ fn put_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> {
     let output = output_of(view, level);
     let (smallest, largest) = span(inputs.iter().copied())?;
     let below = view.levels[output].guards_of(smallest, largest);
-    let is_full = below.iter().any(|guard| guard.runs.len() >= view.runs_max);
+    let too_much = |guard: &GuardView| {
+        view.linked && output + 1 < view.levels.len() && guard.bytes() as f64 >= most_linked_bytes(view)
+    };
+    let is_full = below.iter().any(|guard| guard.runs.len() >= view.runs_max || too_much(guard));
     if is_full || is_met(view, level, output, inputs, smallest, largest) {
         return None;
     }

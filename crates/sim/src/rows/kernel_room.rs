@@ -5,12 +5,13 @@ use super::room::{Filled, INDEXES_FIT, delete_most};
 use crate::kernel::media::{Mount, image, make_ext4};
 use crate::kernel::scratch;
 use crate::kernel::script::{Script, reopened};
-use cuesta::{Db, Durability, Profile};
+use cuesta::{Db, Durability};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of each file system.
 const BYTES: u64 = 24 << 20;
@@ -32,7 +33,9 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     let mounts = [mount("fast")?, mount("capacity")?];
     let [fast, capacity] = [mounts[0].at().join("store"), mounts[1].at().join("store")];
     let mut options = Script::new(seed).options(&fast, &capacity, Durability::Os);
-    options.tiers[0].capacity_bytes = options.tiers[0].capacity_bytes.max(INDEXES_FIT);
+    let in_memory = options.tiers[0].persistent_memory;
+    let least = if in_memory { 12 << 20 } else { INDEXES_FIT };
+    options.tiers[0].capacity_bytes = options.tiers[0].capacity_bytes.max(least);
     let mut rng = Rng::new(seed ^ 0x400e);
     let sched = Sched::real(seed);
     let db = Db::open(&options).map_err(|error| error.to_string())?;
@@ -45,8 +48,12 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
         let enough = |now: &mut _| {
             full.iter().try_for_each(|mount| free(mount.at()))?;
             // Persistent memory is allocated when the store is made: what has filled up is its own bound.
-            let by_budget = options.profile == Some(Profile::NvLsm);
-            if by_budget { delete_most(&db, now, &mut thinned) } else { Ok(()) }
+            if !in_memory {
+                return Ok(());
+            }
+            // That there is room again shows when something is tried.
+            sched.sleep(Duration::from_secs(1));
+            delete_most(&db, now, &mut thinned)
         };
         filled.cycle(little, enough).map_err(|what| format!("cycle {cycle}: {what}"))?;
     }

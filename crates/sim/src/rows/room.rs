@@ -87,9 +87,9 @@ pub(super) fn delete_most(
 ) -> Result<(), String> {
     let gone: Vec<_> = now.keys().filter(|_| rng.below(4) > 0).cloned().collect();
     gone.iter().try_for_each(|key| {
-        now.remove(key);
-        let deleted = db.delete(key).map(drop);
-        deleted.map_err(|error| format!("full, a delete fails: {error}\n{}", db.stats()))
+        let deleted =
+            db.delete(key).map_err(|error| format!("full, a delete fails: {error}\n{}", db.stats()));
+        deleted.map(|_| drop(now.remove(key)))
     })
 }
 
