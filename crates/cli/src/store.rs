@@ -20,10 +20,14 @@ pub(crate) struct StoreArgs {
     /// The capacity tier: a directory and what may be used there [default: DIR/capacity:64GiB]
     #[arg(long, value_name = "DIR:SIZE")]
     pub(crate) capacity: Option<Place>,
+    /// Persistent memory: a directory of a file system on it, and what may be used there; instead of both tiers
+    #[arg(long, value_name = "DIR:SIZE", conflicts_with_all = ["fast", "capacity"])]
+    pub(crate) pmem: Option<Place>,
     /// Memory for everything the store holds
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
-    /// How a new store is made: leveled, fragmented or prismdb [default: leveled]; a store that is there stays what it is
+    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which needs --pmem [default: leveled]; a store that is
+    /// there stays what it is
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
 }
@@ -47,12 +51,19 @@ impl StoreArgs {
         let (capacity, capacity_bytes) = tier(&self.capacity, "capacity", CAPACITY_BYTES);
         let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
         let (memory_bytes, profile) = (self.memory.0, self.profile);
-        Options { memory_bytes, profile, create, ..Options::tiered(tiers.0, tiers.1) }
+        let of_tiers = match &self.pmem {
+            Some(Place { path, size }) => Options::in_memory(path, size.0),
+            None => Options::tiered(tiers.0, tiers.1),
+        };
+        Options { memory_bytes, profile, create, ..of_tiers }
     }
 
-    /// The fast tier's directory.
+    /// The first tier's directory.
     pub(crate) fn fast_dir(&self) -> PathBuf {
-        self.fast.as_ref().map_or_else(|| self.dir.join("fast"), |place| place.path.clone())
+        self.pmem
+            .as_ref()
+            .or(self.fast.as_ref())
+            .map_or_else(|| self.dir.join("fast"), |place| place.path.clone())
     }
 
     /// Opens a store that must be there.

@@ -241,6 +241,11 @@ impl Options {
         Self { tiers: vec![fast, capacity], ..Self::default() }
     }
 
+    /// One tier of persistent memory.
+    pub fn in_memory(path: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
+        Self { tiers: vec![TierOptions::memory(path, capacity_bytes)], ..Self::default() }
+    }
+
     /// Bytes that a memtable takes before it is flushed.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);

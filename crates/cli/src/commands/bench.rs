@@ -46,6 +46,12 @@ fn runs_allowed() -> RangeInclusive<i64> {
     least.into()..=most.into()
 }
 
+/// What `--max-floors` may be.
+fn floors_allowed() -> RangeInclusive<i64> {
+    let (least, most) = Options::FLOORS_MAX_ALLOWED.into_inner();
+    least.into()..=most.into()
+}
+
 /// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
@@ -58,7 +64,7 @@ pub(crate) struct Args {
     /// and --model in memory, under /dev/shm]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// leveled, fragmented or prismdb
+    /// leveled, fragmented, prismdb, or nvlsm, which needs --pmem
     #[arg(long, default_value = "leveled")]
     profile: Profile,
     /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
@@ -70,6 +76,15 @@ pub(crate) struct Args {
         conflicts_with = "against"
     )]
     max_runs: u32,
+    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads
+    #[arg(
+        long,
+        value_name = "FLOORS",
+        default_value_t = Options::default().floors_max,
+        value_parser = clap::value_parser!(u32).range(floors_allowed()),
+        conflicts_with = "against"
+    )]
+    max_floors: u32,
     /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
     #[arg(long, default_value = "approx", conflicts_with = "against")]
     demotion: Demotion,
@@ -124,6 +139,9 @@ pub(crate) struct Args {
     /// The capacity tier [default: DIR/capacity:64GiB]
     #[arg(long, value_name = "DIR:SIZE")]
     capacity: Option<Place>,
+    /// Persistent memory, instead of both tiers
+    #[arg(long, value_name = "DIR:SIZE", conflicts_with_all = ["fast", "capacity", "against", "model"])]
+    pmem: Option<Place>,
     /// Memory for everything the store holds [default: 256MiB; with --against a tenth of the data]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
@@ -236,6 +254,11 @@ impl Args {
         }
     }
 
+    /// What the tiers are called, fastest first.
+    fn tier_names(&self) -> [&'static str; 2] {
+        if self.pmem.is_some() { ["pmem", ""] } else { TIERS }
+    }
+
     fn options(&self) -> Options {
         let tier = |place: &Option<Place>, name: &str, bytes: u64| match place {
             Some(place) => (place.path.clone(), place.size.0),
@@ -244,16 +267,21 @@ impl Args {
         let (fast, fast_bytes) = tier(&self.fast, "fast", FAST_BYTES);
         let (capacity, capacity_bytes) = tier(&self.capacity, "capacity", CAPACITY_BYTES);
         let tiers = (TierOptions::fast(fast, fast_bytes), TierOptions::capacity(capacity, capacity_bytes));
+        let of_tiers = match &self.pmem {
+            Some(Place { path, size }) => Options::in_memory(path, size.0),
+            None => Options::tiered(tiers.0, tiers.1),
+        };
         Options {
             memory_bytes: self.memory_bytes(),
             profile: Some(self.profile),
             demotion: self.demotion,
             promote_reads: self.promote_reads,
             runs_max: self.max_runs,
+            floors_max: self.max_floors,
             durability: self.durability,
             create: Create::New,
             seed: self.seed,
-            ..Options::tiered(tiers.0, tiers.1)
+            ..of_tiers
         }
     }
 
@@ -398,7 +426,6 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for tier in &options.tiers {
         make_room(&tier.path)?;
     }
-    let (a, b) = (&options.tiers[0], &options.tiers[1]);
     print_line(&format!(
         "{}, {} threads, profile {}, durability {}, memory {}, seed {}",
         match (args.values(), steps.len()) {
@@ -417,7 +444,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         human(args.memory_bytes()),
         args.seed
     ))?;
-    for (name, tier) in [("fast", a), ("capacity", b)] {
+    for (name, tier) in args.tier_names().into_iter().zip(&options.tiers) {
         print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
     }
     let (db, models) = match &args.model {
@@ -427,6 +454,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         }
         None => (Db::open(&options)?, Running::default()),
     };
+    if let Some(persistence) = db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
+        print_line(&format!("persistent memory is made durable by {persistence}"))?;
+    }
     let store = Cuesta(db);
     let results = match steps.is_empty() {
         true => run_phases(args, &store, &models)?,
@@ -575,7 +605,10 @@ fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) ->
         let causes: Vec<_> = Cause::ALL.into_iter().filter_map(cause).collect();
         print_line(&format!(
             "  {:<5} {:>11} {:>10} {:>10}  {}",
-            TIERS.get(i).unwrap_or(&"tier"),
+            match &tier.persistence {
+                Some(_) => "pmem",
+                None => TIERS.get(i).unwrap_or(&"tier"),
+            },
             human(tier.used_bytes),
             human(is.read_bytes - was.read_bytes),
             human(is.write_bytes - was.write_bytes),

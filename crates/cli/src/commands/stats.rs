@@ -134,6 +134,7 @@ fn tier_json(stats: &Stats, i: usize, tier: &cuesta::TierStats) -> Value {
     json!({
         "place": tier.place, "capacity_bytes": tier.capacity_bytes, "used_bytes": tier.used_bytes,
         "set_aside_bytes": tier.set_aside_bytes, "no_direct_io": tier.no_direct_io,
+        "persistence": tier.persistence,
         "io": causes.collect::<serde_json::Map<_, _>>(),
     })
 }
