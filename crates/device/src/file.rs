@@ -139,13 +139,10 @@ impl Directory for FileDirectory {
             .truncate(false)
             .mode(0o600)
             .open(self.path.join(LOCK_NAME))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(FileLock { file })),
-            Err(TryLockError::WouldBlock) => {
-                Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use", self.path.display())))
-            }
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        let locked = FileLock::take(file)?;
+        let in_use =
+            || io::Error::new(io::ErrorKind::WouldBlock, format!("{} is in use", self.path.display()));
+        Ok(Box::new(locked.ok_or_else(in_use)?))
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
@@ -158,10 +155,25 @@ impl Directory for FileDirectory {
     }
 }
 
-/// Held by the open file; the operating system lets go of it when the process ends, however it ends.
+/// An open file that nobody else has locked; the operating system lets go of it when the process ends, however it ends.
 #[derive(Debug)]
-struct FileLock {
+pub(crate) struct FileLock {
     file: File,
+}
+
+impl FileLock {
+    /// `None` when another has it, in this process or elsewhere.
+    pub(crate) fn take(file: File) -> io::Result<Option<Self>> {
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
 }
 
 impl Lock for FileLock {}
@@ -279,6 +291,22 @@ mod tests {
         drop(lock);
         directory.lock().unwrap();
         assert!(directory.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_lock_goes_though_a_process_being_forked_has_its_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).open(dir.path().join("x")).unwrap()
+        };
+        let file = open();
+        let inherited = file.try_clone().unwrap();
+        let lock = FileLock::take(file).unwrap().unwrap();
+        assert!(FileLock::take(open()).unwrap().is_none());
+        drop(lock);
+        assert!(FileLock::take(open()).unwrap().is_some());
+        drop(inherited);
     }
 
     #[test]

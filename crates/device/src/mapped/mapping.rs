@@ -14,11 +14,12 @@
 use super::signal::{Guard, guard};
 use super::window::Window;
 use super::{LINE_BYTES, Memory, Toll};
+use crate::file::FileLock;
 use crate::{Holder, View};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::OpenOptions;
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -94,8 +95,8 @@ pub struct Mapping {
     toll: Option<Arc<Toll>>,
     /// Where views are put together; made when one is.
     window: OnceLock<Arc<Window>>,
-    /// Locked.
-    file: File,
+    /// What it protects is shared by all who map the file, in this process and in others.
+    file: FileLock,
 }
 
 /// Of addresses for views that are put together there are so many times as many as bytes.
@@ -128,15 +129,11 @@ impl Mapping {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
-        // As long as the file is open. What it protects is shared by all who map it, in this process and in others.
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let why = format!("{} is mapped already, here or by another process", path.display());
-                return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
+        let locked = FileLock::take(file)?.ok_or_else(|| {
+            let why = format!("{} is mapped already, here or by another process", path.display());
+            io::Error::new(io::ErrorKind::WouldBlock, why)
+        })?;
+        let file = locked.file();
         let metadata = file.metadata()?;
         let bytes = bytes.max(metadata.len());
         if bytes == 0 || usize::try_from(bytes).is_err() {
@@ -147,7 +144,7 @@ impl Mapping {
         }
         // A file of this length may have holes, if it was copied.
         if metadata.len() < bytes || metadata.blocks() * 512 < bytes {
-            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP) => file.set_len(bytes)?,
                 Err(error) => return Err(error.into()),
@@ -157,7 +154,7 @@ impl Mapping {
         let map = |flags| {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: no address is asked for, so nothing that is mapped is replaced.
-            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, flags, &file, 0) }
+            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, flags, file, 0) }
         };
         let (mapped, persistence) = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
             Ok(mapped) => (mapped, Persistence::lines()),
@@ -187,7 +184,7 @@ impl Mapping {
             guard: Some(guard),
             toll,
             window: OnceLock::new(),
-            file,
+            file: locked,
         })
     }
 
@@ -245,7 +242,7 @@ impl Memory for Mapping {
                 for range in ranges {
                     self.address(range.start, (range.end - range.start) as usize)?;
                 }
-                let (bytes, holder) = self.window()?.assemble(&self.file, ranges, holder)?;
+                let (bytes, holder) = self.window()?.assemble(self.file.file(), ranges, holder)?;
                 // SAFETY: mapped as long as the new holder lives, which keeps the one with the promise that nobody writes here.
                 unsafe { View::new(bytes, holder) }
             }

@@ -3,12 +3,13 @@
 use super::*;
 use crate::sim::{Effect, Fault, SimConfig, SimDisk, Survival, SyncFailure};
 use crate::{Access, Device, Directory, FileDirectory};
-use cuesta_sched::{Rng, Sched};
+use cuesta_sched::{Priority, Rng, Sched};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const PREFIXES: &[&str] = &["data-", "meta-"];
 const MIB: u64 = 1 << 20;
@@ -351,6 +352,20 @@ fn what_cannot_be_mapped_shows_when_it_is_opened() {
     assert!(second.to_string().contains("is mapped already"), "{second}");
     drop(first);
     Mapping::open(&dir.path().join("TWICE"), 4096).unwrap();
+    // As often as one likes, while other processes begin.
+    let begun = Arc::new(AtomicBool::new(false));
+    let begin = {
+        let begun = begun.clone();
+        move || {
+            (0..50).for_each(|_| assert!(Command::new("true").status().unwrap().success()));
+            begun.store(true, Ordering::Relaxed);
+        }
+    };
+    let begin = Sched::real(1).spawn("begin", Priority::Normal, begin).unwrap();
+    while !begun.load(Ordering::Relaxed) {
+        Mapping::open(&dir.path().join("TWICE"), 4096).unwrap();
+    }
+    assert!(begin.join());
     // A directory that is not there.
     assert!(Mapping::open(&dir.path().join("no/PMEM"), 4096).is_err());
 }
