@@ -72,11 +72,19 @@ pub enum Bug {
     TombstonesDroppedOverRuns,
     GuardBoundsIgnored,
     OlderLayersLeftOut,
+    PointerOffByOne,
+    MinimumLeftOut,
+    FloorLeftOut,
+    OlderFloorAnswers,
+    FloorChecksumSkipped,
+    ReachForgotten,
+    CoveredMergedAlone,
+    GuardsNotSeparated,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 71] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -140,6 +148,14 @@ impl Bug {
         Self::TombstonesDroppedOverRuns,
         Self::GuardBoundsIgnored,
         Self::OlderLayersLeftOut,
+        Self::PointerOffByOne,
+        Self::MinimumLeftOut,
+        Self::FloorLeftOut,
+        Self::OlderFloorAnswers,
+        Self::FloorChecksumSkipped,
+        Self::ReachForgotten,
+        Self::CoveredMergedAlone,
+        Self::GuardsNotSeparated,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.
@@ -149,7 +165,12 @@ impl Bug {
 
     /// Whether its line belongs to guards with several runs.
     pub fn is_in_guards(self) -> bool {
-        self as u8 >= Self::AgesByCount as u8
+        (Self::AgesByCount as u8..Self::PointerOffByOne as u8).contains(&(self as u8))
+    }
+
+    /// Whether its line belongs to runs that point into one another.
+    pub fn is_in_floors(self) -> bool {
+        self as u8 >= Self::PointerOffByOne as u8
     }
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

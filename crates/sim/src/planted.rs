@@ -37,6 +37,7 @@ pub fn hunt(bug: Bug) -> Option<Caught> {
     set_profile(match bug {
         bug if bug.is_in_store() => Profile::PrismDb,
         bug if bug.is_in_guards() => Profile::Fragmented,
+        bug if bug.is_in_floors() => Profile::NvLsm,
         _ => Profile::Leveled,
     });
     // What the rows share is made by a healthy store.

@@ -76,7 +76,7 @@ impl Engine {
             let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
             edit.guards_removed.extend(crossed.map(|i| (level as u32, guards[i].start.clone())));
         }
-        if self.options.links_runs() {
+        if self.options.links_runs() && !planted::has(Bug::GuardsNotSeparated) {
             separate(edit, guards, metas, level as u32);
         }
     }

@@ -355,7 +355,11 @@ impl Engine {
         let runs = job.above.iter().map(Vec::as_slice).chain([below]).filter(|run| !run.is_empty());
         // Of tables that lie on one another the topmost stands for all.
         let covered: Vec<u64> = runs.clone().flatten().filter_map(|table| table.meta.below()).collect();
-        let runs = runs.filter(|run| !covered.contains(&run[0].meta.number));
+        let alone = planted::has(Bug::CoveredMergedAlone);
+        let runs = runs.filter(|run| match alone {
+            true => run[0].meta.below().is_none(),
+            false => !covered.contains(&run[0].meta.number),
+        });
         let read_ahead = self.merge_read_ahead(job.above.len() + 1);
         let source =
             |run: &[Arc<TableHandle>]| self.merge_source(run.to_vec(), read_ahead, Cause::Compaction);

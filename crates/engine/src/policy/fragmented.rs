@@ -398,6 +398,70 @@ mod tests {
         check("reclaim\nL6: 5[a..c,10]\nL7: 2[a..z,900]", expect!["move #5 from L6 to L7"]);
     }
 
+    #[test]
+    fn linked_runs_go_together() {
+        // Where there is no room for that, they become one first.
+        let level6 = "linked\nL6: 1[a..c,40] | 2[a..c,40] | 3[a..d,30]\nL7: 9[a..c,900]";
+        check(level6, expect!["merge L6: #1 #2 #3 into L7 [a..d]"]);
+        check(&format!("{level6}\ntier 2000 free 1200"), expect!["merge L6: #1 #2 #3 into L7 [a..d]"]);
+        let level6 =
+            "linked\nL6: 1[a..c,40] | 2[a..c,40] | 3[a..d,30]\nL7: 8[a..b,9] | 7[a..c,90] / d: 9[d..e,9]";
+        check(&format!("{level6}\ntier 1000 free 140"), expect!["merge L6: #1 #2 L6: #3 into L6 [a..d]"]);
+        // In the last level, the oldest with them though they do not meet.
+        check(
+            "linked\nL7: 1[x..z,60] | 2[x..z,60] | 3[a..e,90]",
+            expect!["merge L7: #1 #2 L7: #3 into L7 [a..z], tombstones go"],
+        );
+        check("linked\nL7: 1[x..z,60]! | 2[x..z,60] | 3[a..e,90]", expect!["nothing"]);
+    }
+
+    #[test]
+    fn what_is_put_on_linked_runs_has_their_guard_for_itself() {
+        let level0 = "L0: 4[x..z,10] | 3[x..z,10] | 2[x..z,10] | 1[x..z,10]\nL6: 7[u..y,10]\nL7: 9[a..z,900]";
+        check(&format!("linked\n{level0}"), expect!["merge L0: #4 #3 #2 #1 into L6 [x..z]"]);
+        // Of the same guard, though of other keys.
+        check(&format!("linked\n{level0}\nrunning L6 a..b"), expect!["nothing"]);
+        check(&format!("{level0}\nrunning L6 a..b"), expect!["merge L0: #4 #3 #2 #1 into L6 [x..z]"]);
+        let level0 = level0.replace("L6: ", "L6: 6[a..c,10] / g: ");
+        check(&format!("linked\n{level0}\nrunning L6 a..b"), expect!["merge L0: #4 #3 #2 #1 into L6 [x..z]"]);
+        // A table is moved to where nothing is, and not beside others.
+        check(
+            "linked\nL6: 1[a..c,160]\nL7: 8[k..l,700]",
+            expect!["merge L6: #1 into L7 [a..c], tombstones go"],
+        );
+        check("linked\nL6: 1[a..c,160]\nL7: / k: 8[k..l,700]", expect!["move #1 from L6 to L7"]);
+    }
+
+    #[test]
+    fn a_guard_of_linked_runs_goes_before_it_is_too_much() {
+        check("linked\nL6: 1[a..c,99] | 2[a..c,100]\nL7: 9[a..z,9000]", expect!["nothing"]);
+        check(
+            "linked\nL6: 1[a..c,100] | 2[a..c,100]\nL7: 9[a..z,9000]",
+            expect!["merge L6: #1 #2 into L7 [a..c]"],
+        );
+        // And nothing is put into it meanwhile.
+        check(
+            "linked\nL0: 6[a..b,9] | 5[a..b,9] | 4[a..b,9] | 3[a..b,9]\nL5: 1[a..c,100]! | 2[a..c,100]!\nL7: 9[a..z,9000]",
+            expect!["nothing"],
+        );
+    }
+
+    #[test]
+    fn a_guard_that_may_have_one_run_and_has_several_is_merged_first() {
+        let plan = |text: &str| {
+            let view = view(&format!("runs 1 guard 100\nlinked\ntier 9000 free 8000\n{text}"));
+            super::super::plan(&view).map_or("nothing".to_owned(), |plan| plan.to_string())
+        };
+        let level0 = "L0: 6[a..b,9] | 5[a..b,9] | 4[a..b,9] | 3[a..b,9]";
+        let several = format!("{level0}\nL7: 1[m..n,9] | 2[m..n,9]");
+        expect!["merge L7: #1 L7: #2 into L7 [m..n], tombstones go"].assert_eq(&plan(&several));
+        // While that runs nothing else does, since the others know nothing of links.
+        let running = format!("{level0}\nL7: 1[m..n,9]! | 2[m..n,9]!\nrunning L7 m..n");
+        expect!["nothing"].assert_eq(&plan(&running));
+        let one = format!("{level0}\nL7: 2[m..n,9]");
+        expect!["merge L0: #6 #5 #4 #3 into L7 [a..b], tombstones go"].assert_eq(&plan(&one));
+    }
+
     fn changed(start: &str, pieces: &[(&str, u64)], within: (&str, &str)) -> String {
         let pieces: Vec<Piece> =
             pieces.iter().map(|(key, bytes)| (key.as_bytes().to_vec(), *bytes)).collect();

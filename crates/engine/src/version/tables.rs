@@ -116,10 +116,10 @@ impl TableHandle {
         let [part, _] = meta.parts();
         let data_file = HeldFile::new(part, tables.garbage.clone());
         let reach = match below.as_deref().map(|below| &below.reach) {
-            Some((smallest, largest)) => {
+            Some((smallest, largest)) if !planted::has(Bug::ReachForgotten) => {
                 ((&meta.smallest).min(smallest).clone(), (&meta.largest).max(largest).clone())
             }
-            None => (meta.smallest.clone(), meta.largest.clone()),
+            _ => (meta.smallest.clone(), meta.largest.clone()),
         };
         Arc::new(Self {
             meta,

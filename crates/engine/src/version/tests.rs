@@ -14,7 +14,7 @@ fn tables() -> Arc<Tables> {
     Tables::new(&Sched::simulated(1), StoreId(1), Arc::new(tiers), Arc::new(Cache::new(1 << 20, 1)), 9)
 }
 
-/// Words like `+3@9[a..c]` (table 3 into a run of age 9), `-3`, `|m` (a guard from there on), `!m` (none any more), all at level 2.
+/// Words like `+3@9[a..c]` (table 3 into a run of age 9), `+3@9[a..c]^2` (that lies on table 2), `-3`, `|m` (a guard from there on), `!m` (none any more), all at level 2.
 fn edit(text: &str) -> Edit {
     let mut edit = Edit::default();
     for word in text.split_whitespace() {
@@ -25,12 +25,15 @@ fn edit(text: &str) -> Edit {
             "!" => edit.guards_removed.push((2, rest.into())),
             _ => {
                 let (number, rest) = rest.split_once('@').unwrap();
-                let (age, keys) = rest.trim_end_matches(']').split_once('[').unwrap();
+                let (rest, below) = rest.split_once(']').unwrap();
+                let below = below.strip_prefix('^').map(|below| below.parse().unwrap());
+                let (age, keys) = rest.split_once('[').unwrap();
                 let (smallest, largest) = keys.split_once("..").unwrap();
                 let meta = TableMeta {
                     number: number.parse().unwrap(),
                     smallest: smallest.into(),
                     largest: largest.into(),
+                    memory: below.map(|below| InMemory { below, ..InMemory::default() }),
                     ..TableMeta::default()
                 };
                 edit.added.push(AddedTable { level: 2, age: age.parse().unwrap(), meta });
@@ -103,4 +106,40 @@ fn guards_come_back_with_the_first_edit_of_a_new_manifest() {
     // And an edit of guards alone counts.
     drop(again.apply(&edit("!g"), &tables).unwrap());
     expect![": 4[2] 0[3] | q: 8[4] 3[5]"].assert_eq(&shown(&again.version));
+}
+
+#[test]
+fn what_lies_on_another_goes_with_it_and_is_read_through_the_topmost() {
+    let stack = "|m +1@0[a..c] +2@1[b..f]^1 +3@2[d..e]^2 +9@0[m..z]";
+    let version = made(&[stack]).unwrap();
+    expect![": 2[3] 1[2] 0[1] | m: 0[9]"].assert_eq(&shown(&version));
+    let guard = &version.levels[2].guards[0];
+    let tops: Vec<u64> = guard.tops().flat_map(|run| &run.tables).map(|table| table.meta.number).collect();
+    assert_eq!(tops, [3]);
+    let top = &guard.runs[0].tables[0];
+    assert_eq!((top.smallest(), top.largest()), (&b"a"[..], &b"f"[..]));
+    assert_eq!(top.tree().map(|table| table.meta.number).collect::<Vec<_>>(), [3, 2, 1]);
+    assert!(guard.runs[0].table_of(b"f").is_some(), "though its own keys end before");
+    assert_eq!(version.levels[2].layers().map(Iterator::count).collect::<Vec<_>>(), [2]);
+    // The order in which an edit names them is nothing.
+    let other_way = made(&["+3@2[d..e]^2 +2@1[b..f]^1 +1@0[a..c]"]).unwrap();
+    expect![": 2[3] 1[2] 0[1]"].assert_eq(&shown(&other_way));
+    // All of them go at once, or the topmost.
+    for fits in ["-1 -2 -3 +4@0[a..f]", "-3", "-3 -2", "+4@3[c..d]^3"] {
+        made(&[stack, fits]).unwrap();
+    }
+    for refused in [
+        // What something lies on; something between; beside, or above it but in another guard, or on another.
+        "-1",
+        "-2",
+        "-1 -2 +4@0[a..f]",
+        "+4@1[x..z]^1",
+        "+4@3[x..z]^3",
+        "+4@3[c..d]^2",
+        "+4@3[c..d]^7",
+        "+4@0[d..e]",
+        "!m",
+    ] {
+        assert!(made(&[stack, refused]).is_err(), "{refused}");
+    }
 }

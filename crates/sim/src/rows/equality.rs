@@ -67,6 +67,8 @@ fn option_set(set: u64) -> (Options, usize) {
     chosen.tiers.truncate(tiers);
     if profile() == Profile::NvLsm {
         chosen.tiers[0].capacity_bytes = 64 << 20;
+    } else if tiers == 1 && set % 4 == 1 {
+        chosen.tiers = Options::in_memory("memory", 64 << 20).tiers;
     } else if tiers == 1 {
         chosen.tiers[0].capacity_bytes = 1 << 30;
     }

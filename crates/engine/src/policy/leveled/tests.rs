@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 /// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
 /// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
-/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "reclaim" that writers are refused.
+/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
@@ -32,6 +32,10 @@ pub(in crate::policy) fn view(text: &str) -> View {
                 from: smallest.into(),
                 to: super::super::behind(largest.as_bytes()),
             });
+            continue;
+        }
+        if line == "linked" {
+            view.linked = true;
             continue;
         }
         if line == "reclaim" {

@@ -11,6 +11,7 @@
 use super::{Floor, Pointer};
 use crate::error::{Error, Result};
 use crate::key::Trailer;
+use crate::planted::{self, Bug};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -156,7 +157,8 @@ impl Tree {
         let mut cascade = self.cascade(wanted, key, bound);
         while let Some((slot, at)) = cascade.step()? {
             let floor = &self.floors[slot];
-            if at < floor.entries && floor.has_key(at, key)? {
+            let is_passed = slot > 0 && planted::has(Bug::OlderFloorAnswers);
+            if at < floor.entries && floor.has_key(at, key)? && !is_passed {
                 let head = floor.head(at)?;
                 let value = floor.value(floor.value_range(&head)?);
                 return Ok(Some(Hit { trailer: head.trailer, value }));
@@ -196,12 +198,17 @@ impl Cascade<'_> {
         };
         self.next = match at.checked_sub(1) {
             Some(before) => match floor.pointer(before)? {
+                Some(pointer) if planted::has(Bug::FloorLeftOut) && pointer.slot > 0 => {
+                    let below = usize::from(pointer.slot) - 1;
+                    Some((below, 0..self.floors[below].entries, false))
+                }
                 Some(pointer) => {
                     let entries = check(self.floors, slot, pointer)?;
                     Some((usize::from(pointer.slot), pointer.at..entries, true))
                 }
                 None => None,
             },
+            None if planted::has(Bug::MinimumLeftOut) => None,
             None => match slot.checked_sub(1) {
                 Some(below) => {
                     let pointer = if at < floor.entries { floor.pointer(at)? } else { None };

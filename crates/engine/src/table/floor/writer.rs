@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::file::HEADER_BYTES;
 use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{self, Entry, Trailer, compare};
+use crate::planted::{self, Bug};
 use crate::table::Properties;
 use crate::table::compression::Compression;
 use crate::table::filter::{self, FILTER_HEADER_BYTES, LINE_BYTES};
@@ -135,7 +136,8 @@ impl FloorWriter {
             let floor: &Floor = &self.below.floors()[usize::from(slot)];
             let at = floor.lower_bound_near(key, trailer, at..floor.entries())?;
             if at < floor.entries() {
-                self.walk = Some(Pointer { slot, at });
+                let past = u32::from(planted::has(Bug::PointerOffByOne) && at + 1 < floor.entries());
+                self.walk = Some(Pointer { slot, at: at + past });
                 break;
             }
             self.walk = floor.pointer(at - 1)?;
