@@ -57,18 +57,42 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = usize> {
     })
 }
 
+/// What the header of a filter says: enough to look at one line of it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FilterShape {
+    probes: u8,
+    lines: usize,
+}
+
+impl FilterShape {
+    /// Of the filter of so many bytes that begins with `header`.
+    pub(crate) fn decode(header: &[u8; FILTER_HEADER_BYTES], filter_bytes: usize) -> Decode<Self> {
+        let lines = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
+        let shape = header[0] == BLOCKED_BLOOM && (1..=PROBES_MAX).contains(&header[1]);
+        if !shape || lines == 0 || filter_bytes != FILTER_HEADER_BYTES + lines * LINE_BYTES {
+            return Err(Malformed(format!("a filter of kind {} and {lines} lines that is none", header[0])));
+        }
+        Ok(Self { probes: header[1], lines })
+    }
+
+    /// Where the line for this hash begins in the filter; it has [`LINE_BYTES`].
+    pub(crate) fn line_at(self, hash: u64) -> usize {
+        FILTER_HEADER_BYTES + line_of(hash, self.lines) * LINE_BYTES
+    }
+
+    /// Whether a key with this hash can be in the filter of which that is the line.
+    pub(crate) fn may_contain(self, line: &[u8], hash: u64) -> bool {
+        bits(hash, self.probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
+    }
+}
+
 /// Whether a key with this hash can be in the filter.
 pub(crate) fn may_contain(filter: &[u8], hash: u64) -> Decode<bool> {
-    let Some((header, body)) = filter.split_first_chunk::<FILTER_HEADER_BYTES>() else {
+    let Some(header) = filter.first_chunk() else {
         return Err(Malformed::new("a filter shorter than its header"));
     };
-    let lines = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-    let shape = header[0] == BLOCKED_BLOOM && (1..=PROBES_MAX).contains(&header[1]);
-    if !shape || lines == 0 || body.len() != lines * LINE_BYTES {
-        return Err(Malformed(format!("a filter of kind {} and {lines} lines that is none", header[0])));
-    }
-    let line = &body[line_of(hash, lines) * LINE_BYTES..][..LINE_BYTES];
-    Ok(bits(hash, header[1]).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0))
+    let shape = FilterShape::decode(header, filter.len())?;
+    Ok(shape.may_contain(&filter[shape.line_at(hash)..][..LINE_BYTES], hash))
 }
 
 #[cfg(test)]

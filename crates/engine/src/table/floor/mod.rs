@@ -27,7 +27,7 @@ pub(crate) use verify::verify;
 pub(crate) use writer::{FloorOptions, FloorWriter};
 
 use super::Properties;
-use super::filter;
+use super::filter::{self, FILTER_HEADER_BYTES, FilterShape};
 use super::stored::{BlockHandle, FOOTER_BYTES, Footer, decode_stored};
 use crate::error::{Error, Result};
 use crate::format::coding::{put_bytes, put_varint};
@@ -40,6 +40,7 @@ use cuesta_sched::atomic::{AtomicU64, Ordering as AtomicOrdering};
 use entry::{Head, POINTER_AT, Pointer, prefix_of};
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Bytes that share a checksum.
 pub(crate) const PAGE_BYTES: usize = cuesta_device::ALIGNMENT;
@@ -143,6 +144,8 @@ pub(crate) struct Floor {
     meta: Part,
     properties: Properties,
     shape: Shape,
+    /// Of the filter, once it was looked at.
+    filter: OnceLock<FilterShape>,
     entries: u32,
 }
 
@@ -185,7 +188,7 @@ impl Floor {
             return Err(meta.corrupt(first, "not as many checksums as there are pages"));
         }
         let entries = properties.entries as u32;
-        Ok(Self { number, data, meta, properties, shape, entries })
+        Ok(Self { number, data, meta, properties, shape, filter: OnceLock::new(), entries })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -366,13 +369,27 @@ impl Floor {
 
     /// Whether the floor may have `key`, by its filter if it has one.
     fn may_contain(&self, key: &[u8]) -> Result<bool> {
-        let BlockHandle { offset, bytes } = self.shape.filter;
-        if bytes == 0 {
+        if self.shape.filter.bytes == 0 {
             return Ok(true);
         }
-        let filter = self.piece(&self.meta, offset as usize, bytes as usize)?;
-        let may = filter::may_contain(filter, key::hash(key));
-        may.map_err(|malformed| self.meta.corrupt(offset as usize, malformed.0))
+        let (hash, at) = (key::hash(key), self.shape.filter.offset as usize);
+        let filter = self.filter(at)?;
+        // Of a filter that may be as large as a megabyte, one line.
+        let line = self.piece(&self.meta, at + filter.line_at(hash), filter::LINE_BYTES)?;
+        Ok(filter.may_contain(line, hash))
+    }
+
+    /// Its filter's header, which lies at `at`: looked at once.
+    fn filter(&self, at: usize) -> Result<FilterShape> {
+        if let Some(filter) = self.filter.get() {
+            return Ok(*filter);
+        }
+        let header = self.piece(&self.meta, at, FILTER_HEADER_BYTES)?;
+        let header =
+            header.first_chunk().ok_or_else(|| self.meta.corrupt(at, "a filter without a header"))?;
+        let decoded = FilterShape::decode(header, self.shape.filter.bytes as usize);
+        let decoded = decoded.map_err(|malformed| self.meta.corrupt(at, malformed.0))?;
+        Ok(*self.filter.get_or_init(|| decoded))
     }
 }
 

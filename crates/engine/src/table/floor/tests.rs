@@ -569,7 +569,7 @@ fn on_a_page(bytes: &[u8]) -> View {
 }
 
 /// Trees as a level of them has them: floors of as many keys each, drawn from all. The keys that are there, and the tree.
-fn random_tree(floors: u64, entries: usize) -> (Tree, Vec<Vec<u8>>) {
+fn random_tree(floors: u64, entries: usize, filter_bits_per_key: u32) -> (Tree, Vec<Vec<u8>>) {
     let toll = Arc::new(Toll::new(&Sched::real(1), Timing::NVDIMM));
     let mut rng = Rng::new(floors);
     let (mut tree, mut all) = (Tree::default(), Vec::new());
@@ -578,7 +578,7 @@ fn random_tree(floors: u64, entries: usize) -> (Tree, Vec<Vec<u8>>) {
             (0..entries).map(|_| format!("{:016}", rng.below(10_000_000_000_000_000))).collect();
         let versions: Vec<_> =
             keys.iter().zip(number * 1_000_000..).map(|(key, seq)| put(key, seq, 128)).collect();
-        let options = FloorOptions { shared: KeyspaceId(3).key(b""), filter_bits_per_key: 0 };
+        let options = FloorOptions { shared: KeyspaceId(3).key(b""), filter_bits_per_key };
         let files = write(number, &versions, options, &tree).unwrap();
         let [data, meta] = [files.data, files.meta].map(|bytes| on_a_page(&bytes).counted(toll.clone()));
         let floor = Arc::new(Floor::open(STORE, number, data, meta).unwrap());
@@ -607,13 +607,13 @@ fn lines_per_get(tree: &Tree, keys: &[Vec<u8>]) -> f64 {
 
 #[test]
 fn a_floor_more_costs_a_lookup_two_lines() {
-    let (one, keys) = random_tree(1, 14_000);
+    let (one, keys) = random_tree(1, 14_000, 0);
     let single = lines_per_get(&one, &keys);
     // Fourteen probes, the last few in one or two lines; the entry; three for the value.
     assert!((15.0..19.0).contains(&single), "{single} lines");
     let mut told = format!("lines a lookup: 1 floor {single:.1}");
     for floors in [5, 10, 20] {
-        let (tree, keys) = random_tree(floors, 14_000);
+        let (tree, keys) = random_tree(floors, 14_000, 0);
         // A key is as likely to be on any floor.
         let lines = lines_per_get(&tree, &keys);
         let each = (lines - single) / ((floors - 1) as f64 / 2.0);
@@ -624,9 +624,28 @@ fn a_floor_more_costs_a_lookup_two_lines() {
 }
 
 #[test]
+fn of_a_filter_a_lookup_touches_one_line() {
+    let (tree, _) = random_tree(10, 14_000, 10);
+    let lines = || {
+        let mut lines = 0;
+        for absent in 0..1000 {
+            let before = touched().lines;
+            begin_operation();
+            tree.may_contain(&KeyspaceId(3).key(format!("absent {absent}").as_bytes())).unwrap();
+            lines += touched().lines - before;
+        }
+        lines as f64 / 1000.0
+    };
+    lines();
+    let lines = lines();
+    // Some of ten floors' filters are wrong for one in ten.
+    assert!((9.0..=10.0).contains(&lines), "{lines}");
+}
+
+#[test]
 fn a_seek_reads_the_value_of_one_floor_alone() {
     let seeks = |floors: u64| {
-        let (tree, keys) = random_tree(floors, 2000);
+        let (tree, keys) = random_tree(floors, 2000, 0);
         let mut cursor = TreeCursor::new(tree);
         let mut seek_all = || {
             let before = touched().lines;

@@ -5,7 +5,7 @@ use super::{Floor, HEADER_BYTES, PAGE_BYTES, Part, Pointer, Tree};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::key::{Cursor, Entry, Target};
-use crate::table::stored::{FOOTER_BYTES, Footer};
+use crate::table::stored::{BlockHandle, FOOTER_BYTES, Footer};
 use crate::table::story::Story;
 use std::sync::Arc;
 
@@ -68,8 +68,10 @@ pub(crate) fn verify(tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<()> {
             .corrupt(data_at as usize, "the data part is not as long as the meta part says"));
     }
     floor.data.check_zeros(floor.data.end, floor.data.bytes.len())?;
-    let filter = floor.shape.filter.offset as usize;
-    floor.meta.check_zeros(Floor::entry_at(floor.entries), filter)?;
+    let BlockHandle { offset, bytes } = floor.shape.filter;
+    floor.meta.check_zeros(Floor::entry_at(floor.entries), offset as usize)?;
+    // Lookups read single lines of it.
+    floor.piece(&floor.meta, offset as usize, bytes as usize)?;
     check_tail(floor)
 }
 
