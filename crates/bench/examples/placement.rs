@@ -44,7 +44,7 @@ fn measured(distribution: Distribution, fast_bytes: u64, writes: u64) -> cuesta:
         let db = Db::open_in(&options, World { sched: sched.clone(), directories })?;
         let mut rng = Rng::new(7);
         for i in 0..RECORDS {
-            db.put(key_of(i), value_of(i, 0, VALUE_BYTES))?;
+            db.put(&*key_of(i), value_of(i, 0, VALUE_BYTES))?;
         }
         db.wait_for_background()?;
         let mut chooser = Chooser::new(distribution, THETA, RECORDS, 11);
@@ -53,9 +53,9 @@ fn measured(distribution: Distribution, fast_bytes: u64, writes: u64) -> cuesta:
             for n in 0..2 * RECORDS {
                 let record = chooser.choose(&mut rng, RECORDS);
                 if n % 100 < writes {
-                    db.put(key_of(record), value_of(record, 1, VALUE_BYTES))?;
+                    db.put(&*key_of(record), value_of(record, 1, VALUE_BYTES))?;
                 }
-                db.get(key_of(record))?;
+                db.get(&*key_of(record))?;
             }
             Ok(db.stats().io.get(1, Cause::UserRead).read_ops - before)
         };

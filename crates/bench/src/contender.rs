@@ -247,10 +247,7 @@ fn measure(store: &dyn Contender, config: &Config, records: u64) -> Result<Ran, 
     let counts = after.counts.zip(before.counts).map(|(after, before)| after.since(&before));
     let cpu_seconds = after.cpu_seconds - before.cpu_seconds;
     let anonymous_bytes_peak = after.anonymous_bytes_peak;
-    let mut counters = store.counters();
-    for (name, count) in &mut counters {
-        *count = count.saturating_sub(counters_before.get(name).copied().unwrap_or(0));
-    }
+    let counters = since(store.counters(), &counters_before);
     let tier_bytes_peak = Vec::new();
     let gauges = store.gauges();
     let usage = Usage {
@@ -263,6 +260,14 @@ fn measure(store: &dyn Contender, config: &Config, records: u64) -> Result<Ran, 
         gauges,
     };
     Ok(Ran { result, records, usage })
+}
+
+/// What counters have counted since they were at `before`.
+pub fn since(mut counters: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    for (name, count) in &mut counters {
+        *count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
+    }
+    counters
 }
 
 /// What this process has taken since it began.

@@ -15,7 +15,7 @@ mod trace;
 mod workload;
 
 pub use distribution::{Chooser, Distribution, Permutation, Zipfian};
-pub use record::{KEY_BYTES, check_value, key_of, ordered_key_of, value_of};
+pub use record::{KEY_BYTES, Key, Keys, VALUE_BYTES_MIN, check_value, key_of, value_of};
 pub use runner::{
     Config, LatencySummary, Length, Measured, OperationResult, PhaseResult, SLICE, Store, run_phase,
 };

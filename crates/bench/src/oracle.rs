@@ -6,7 +6,6 @@
 //! each could not be faster than one over that time.
 
 use crate::distribution::{Chooser, Distribution};
-use crate::record::KEY_BYTES;
 use crate::runner::Config;
 use crate::workload::Values;
 
@@ -52,7 +51,7 @@ pub fn best(config: &Config, bytes_above: u64) -> Option<f64> {
     }
     let [reads, _] = config.workload.distributions(config.distribution);
     let frequencies = frequencies(reads, config.theta, config.records);
-    Some(least_share_below(&frequencies, bytes_above / (KEY_BYTES + bytes as u64)))
+    Some(least_share_below(&frequencies, bytes_above / (config.keys.bytes() + bytes as u64)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Runs a workload on several threads and measures each operation.
 
 use crate::distribution::{Chooser, Distribution};
-use crate::record::{check_value, key_of, ordered_key_of, value_of};
+use crate::record::{Key, Keys, check_value, value_of};
 use crate::workload::{Operation, Values, Workload};
 use cuesta_sched::Rng;
 use hdrhistogram::Histogram;
@@ -50,9 +50,10 @@ pub struct Config {
     pub length: Length,
     /// Threads.
     pub threads: u64,
-    /// Keys in the order of the records, for workloads of which some ranges of keys are hot.
-    pub ordered_keys: bool,
-    /// How long values are; 24 bytes at least.
+    /// In the order of the records for workloads of which some ranges of keys are hot.
+    #[serde(default)]
+    pub keys: Keys,
+    /// How long values are; [`crate::VALUE_BYTES_MIN`] at least.
     pub values: Values,
     /// `None` for the workload's own.
     pub distribution: Option<Distribution>,
@@ -328,8 +329,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn key(&self, record: u64) -> [u8; 23] {
-        if self.shared.config.ordered_keys { ordered_key_of(record) } else { key_of(record) }
+    fn key(&self, record: u64) -> Key {
+        self.shared.config.keys.of(record)
     }
 
     fn insert(&mut self) -> Result<(), String> {
@@ -397,14 +398,15 @@ pub(crate) mod tests {
 
     pub(crate) fn config(workload: Workload, operations: u64) -> Config {
         let (records, threads, values, theta, seed) = (1000, 2, Values::Fixed(100), 0.99, 5);
-        let (distribution, ordered_keys) = (None, workload == Workload::Facebook);
+        let keys = if workload == Workload::Facebook { Keys::Ordered } else { Keys::Scattered };
+        let distribution = None;
         let phase = 0;
         Config {
             workload,
             records,
             length: Length::Operations(operations),
             threads,
-            ordered_keys,
+            keys,
             values,
             distribution,
             theta,
@@ -416,7 +418,7 @@ pub(crate) mod tests {
     #[test]
     fn a_load_and_every_workload_run_and_find_what_they_read() {
         let store = Map::default();
-        run_phase(&store, &Config { ordered_keys: true, ..config(Workload::Load, 1000) }, 0, &|_| {})
+        run_phase(&store, &Config { keys: Keys::Ordered, ..config(Workload::Load, 1000) }, 0, &|_| {})
             .unwrap();
         let (loaded, mut records) = run_phase(&store, &config(Workload::Load, 1000), 0, &|_| {}).unwrap();
         assert_eq!((loaded.measured.operations[0].count, records), (1000, 1000));

@@ -24,6 +24,16 @@ pub enum Workload {
     F,
     /// Updates only.
     W,
+    /// Four fifths updates, the others reads. With W, A and C the mixes of NVLSM (§6.3.1).
+    W80,
+    /// A fifth updates.
+    W20,
+    /// Scans of one record.
+    Seek,
+    /// Scans of 48 records (NVLSM, §6.3.2).
+    Range48,
+    /// Scans of 1,024.
+    Range1024,
     /// Like Facebook's ZippyDB: 83 % reads, 14 % updates, 3 % scans, small values; by the fits of Cao et al., FAST 2020.
     Facebook,
     /// Like Twitter's cluster 19: 75 % reads, Zipfian, 25 % updates of any record; values of 102 bytes. This and the next two
@@ -113,11 +123,21 @@ pub struct Mix {
 impl Workload {
     /// Whether its reads are of single records, of a set that does not grow.
     pub fn reads_points(self) -> bool {
-        !matches!(self, Self::Load | Self::W | Self::D | Self::E | Self::Facebook)
+        !matches!(
+            self,
+            Self::Load
+                | Self::W
+                | Self::D
+                | Self::E
+                | Self::Seek
+                | Self::Range48
+                | Self::Range1024
+                | Self::Facebook
+        )
     }
 
     /// Every workload.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::Load,
         Self::A,
         Self::B,
@@ -126,6 +146,11 @@ impl Workload {
         Self::E,
         Self::F,
         Self::W,
+        Self::W80,
+        Self::W20,
+        Self::Seek,
+        Self::Range48,
+        Self::Range1024,
         Self::Facebook,
         Self::Twitter19,
         Self::Twitter39,
@@ -143,6 +168,11 @@ impl Workload {
             Self::E => "e",
             Self::F => "f",
             Self::W => "w",
+            Self::W80 => "w80",
+            Self::W20 => "w20",
+            Self::Seek => "seek",
+            Self::Range48 => "range48",
+            Self::Range1024 => "range1024",
             Self::Facebook => "facebook",
             Self::Twitter19 => "twitter19",
             Self::Twitter39 => "twitter39",
@@ -165,6 +195,9 @@ impl Workload {
         let (k, sigma, longest) = FACEBOOK_SCAN;
         match self {
             Self::Facebook => 1 + pareto(rng, k, sigma) as u64 % longest,
+            Self::Seek => 1,
+            Self::Range48 => 48,
+            Self::Range1024 => 1024,
             _ => 1 + rng.below(SCAN_RECORDS_MAX),
         }
     }
@@ -183,6 +216,9 @@ impl Workload {
             Self::E => two((Scan, 95), Insert),
             Self::F => two((Read, 50), ReadModifyWrite),
             Self::W => all(Update),
+            Self::W80 => two((Read, 20), Update),
+            Self::W20 => two((Read, 80), Update),
+            Self::Seek | Self::Range48 | Self::Range1024 => all(Scan),
             Self::Facebook => [(Read, 83), (Update, 14), (Scan, 3)],
             Self::Twitter19 => two((Read, 75), Update),
             Self::Twitter39 => two((Read, 6), Update),
@@ -243,6 +279,9 @@ mod tests {
             (Workload::E, Operation::Scan, 95),
             (Workload::F, Operation::ReadModifyWrite, 50),
             (Workload::W, Operation::Update, 100),
+            (Workload::W80, Operation::Update, 80),
+            (Workload::W20, Operation::Update, 20),
+            (Workload::Range48, Operation::Scan, 100),
             (Workload::Load, Operation::Insert, 100),
             (Workload::Facebook, Operation::Update, 14),
             (Workload::Facebook, Operation::Scan, 3),

@@ -1,6 +1,7 @@
 //! `cuesta bench`: YCSB's workloads over a store of its own.
 
 use crate::failure::{Failure, Outcome, Result};
+use crate::measure::ours::{Cuesta, MemoryModel};
 use crate::measure::place::make_room;
 use crate::measure::process::Devices;
 use crate::measure::run::{Plan, Record, Stage, entries};
@@ -8,15 +9,16 @@ use crate::measure::{self, page, report};
 use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
-use cuesta::{
-    Cause, Create, Db, Demotion, Durability, Options, Profile, PromoteReads, Range, Stats, TierOptions,
-};
+use cuesta::{Cause, Create, Db, Demotion, Durability, Options, Profile, PromoteReads, Stats, TierOptions};
+use cuesta_bench::contender::since;
 use cuesta_bench::oracle;
 use cuesta_bench::{
-    Config, Distribution, KEY_BYTES, Length, Measured, PhaseResult, Store, TraceStep, Values, Workload, play,
-    read_trace, run_phase,
+    Config, Distribution, Keys, Length, Measured, Operation, PhaseResult, TraceStep, VALUE_BYTES_MIN, Values,
+    Workload, play, read_trace, run_phase,
 };
+use cuesta_device::mapped::LINE_BYTES;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -55,8 +57,9 @@ fn floors_allowed() -> RangeInclusive<i64> {
 /// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
-/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); w (updates only); facebook,
-/// twitter19, twitter39 and twitter51, which are like production systems; and load.
+/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); w, w80 and w20 (updates, so many of
+/// a hundred, and reads); seek, range48 and range1024 (scans of so many); facebook, twitter19, twitter39 and twitter51, which are like
+/// production systems; and load.
 /// Every value read is checked. Values do not compress.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -121,7 +124,7 @@ pub(crate) struct Args {
     /// Client threads [default: 2; with --against 8]
     #[arg(long)]
     threads: Option<u64>,
-    /// Bytes of a value, 24 or more [default: the first workload's own, or 100; with --against 1000]
+    /// Bytes of a value, 8 or more [default: the first workload's own, or 100; with --against 1000]
     #[arg(long)]
     value_bytes: Option<usize>,
     /// zipfian, ycsb, uniform, latest or facebook, for every workload [default: each workload's own]
@@ -142,6 +145,10 @@ pub(crate) struct Args {
     /// Persistent memory, instead of both tiers
     #[arg(long, value_name = "DIR:SIZE", conflicts_with_all = ["fast", "capacity", "against", "model"])]
     pmem: Option<Place>,
+    /// Persistent memory that --pmem stands for: pcm (100 ns a cache line read, 400 ns written) or nvdimm (as fast as memory). Cache
+    /// lines are counted then
+    #[arg(long, value_name = "MODEL", requires = "pmem")]
+    pmem_model: Option<MemoryModel>,
     /// Memory for everything the store holds [default: 256MiB; with --against a tenth of the data]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
@@ -161,31 +168,6 @@ pub(crate) struct Args {
     report: Option<PathBuf>,
 }
 
-/// An open store, as what is measured.
-pub(crate) struct Cuesta(pub(crate) Db);
-
-impl Store for Cuesta {
-    fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> std::result::Result<(), String> {
-        let value = self.0.get(key).map_err(|error| error.to_string())?;
-        see(value.as_deref());
-        Ok(())
-    }
-
-    fn write(&self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
-        self.0.put(key, value).map(drop).map_err(|error| error.to_string())
-    }
-
-    fn scan(&self, key: &[u8], records: u64) -> std::result::Result<u64, String> {
-        let mut seen = 0;
-        let range = Range::from(key..).with_limit(records);
-        for pair in self.0.scan(range).map_err(|error| error.to_string())? {
-            pair.map_err(|error| error.to_string())?;
-            seen += 1;
-        }
-        Ok(seen)
-    }
-}
-
 impl Args {
     /// 0 when Cuesta runs alone, 1 against peers.
     fn kind(&self) -> usize {
@@ -200,13 +182,18 @@ impl Args {
         self.threads.unwrap_or(THREADS[self.kind()])
     }
 
+    /// Of all phases: they are loaded once.
+    fn keys(&self) -> Keys {
+        if self.workloads().contains(&Workload::Facebook) { Keys::Ordered } else { Keys::Scattered }
+    }
+
     /// Bytes of keys and values that are loaded; values of varying length count as the default.
     fn data_bytes(&self) -> u64 {
         let value = match self.values() {
             Values::Fixed(bytes) => bytes as u64,
             Values::Pareto { .. } => VALUE_BYTES[0] as u64,
         };
-        self.records() * (KEY_BYTES + value)
+        self.records() * (self.keys().bytes() + value)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -238,8 +225,8 @@ impl Args {
             Self { ops: 0, .. } => refuse("--ops must be 1 or more"),
             Self { pairs: 0 | 101.., .. } => refuse("--pairs must be from 1 to 100"),
             Self { threads: Some(0 | 1025..), .. } => refuse("--threads must be from 1 to 1024"),
-            Self { value_bytes: Some(0..24), .. } => {
-                refuse("--value-bytes must be 24 or more: values check themselves")
+            Self { value_bytes: Some(0..VALUE_BYTES_MIN), .. } => {
+                refuse("--value-bytes must be 8 or more: values check themselves")
             }
             Self { seconds: Some(seconds), .. } if !(*seconds > 0.0 && *seconds <= SECONDS_MAX) => {
                 refuse("--seconds must be more than 0 and at most 86400")
@@ -321,7 +308,7 @@ impl Args {
                 None => Length::Operations(self.ops),
             },
             threads: self.threads(),
-            ordered_keys: self.workloads().contains(&Workload::Facebook),
+            keys: self.keys(),
             values: self.values(),
             distribution: self.distribution,
             theta: self.theta,
@@ -429,13 +416,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     print_line(&format!(
         "{}, {} threads, profile {}, durability {}, memory {}, seed {}",
         match (args.values(), steps.len()) {
-            (Values::Fixed(bytes), 0) => format!("{} records of {} bytes", args.records(), 23 + bytes),
-            (Values::Pareto { k, sigma }, 0) => {
-                format!(
-                    "{} records of 23 bytes and a value by Pareto({k}, {sigma}), 24 at least",
-                    args.records()
-                )
+            (Values::Fixed(bytes), 0) => {
+                format!("{} records of {} bytes", args.records(), args.keys().bytes() + bytes as u64)
             }
+            (Values::Pareto { k, sigma }, 0) => format!(
+                "{} records of {} bytes and a value by Pareto({k}, {sigma}), {VALUE_BYTES_MIN} at least",
+                args.records(),
+                args.keys().bytes()
+            ),
             (_, steps) => format!("a trace of {steps} operations"),
         },
         args.threads(),
@@ -447,22 +435,21 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     for (name, tier) in args.tier_names().into_iter().zip(&options.tiers) {
         print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
     }
-    let (db, models) = match &args.model {
+    let (store, models) = match &args.model {
         Some(models) => {
             let (world, running) = models.world(&options)?;
-            (Db::open_in(&options, world)?, running)
+            (Cuesta::new(Db::open_in(&options, world)?), running)
         }
-        None => (Db::open(&options)?, Running::default()),
+        None => (Cuesta::open(&options, args.pmem_model)?, Running::default()),
     };
-    if let Some(persistence) = db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
+    if let Some(persistence) = store.db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
         print_line(&format!("persistent memory is made durable by {persistence}"))?;
     }
-    let store = Cuesta(db);
     let results = match steps.is_empty() {
         true => run_phases(args, &store, &models)?,
         false => run_trace(args, &store, &steps, &models)?,
     };
-    store.0.close()?;
+    store.db.close()?;
     if let Some(path) = &args.json {
         let text = json!({
             "phases": results,
@@ -476,10 +463,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
 
 /// Plays a trace and reports on it.
 fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running) -> Result<Vec<Value>> {
-    let (before, operations) = (store.0.stats(), steps.len() as u64);
+    let (before, operations) = (store.db.stats(), steps.len() as u64);
     let result = shown("trace", Some(operations), |progress| play(store, steps, args.threads(), progress))?;
-    store.0.wait_for_background()?;
-    let stats = store.0.stats();
+    store.db.wait_for_background()?;
+    let stats = store.db.stats();
     report_phase("trace", &result, &before, &stats)?;
     models.report()?;
     models.report_cost(operations, &before, &stats)?;
@@ -499,12 +486,14 @@ fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value
             let config = Config { length, phase: 2 * phase + 1, ..config.clone() };
             (_, records) = shown_phase(store, &config, records, "warm-up")?;
         }
-        let before = store.0.stats();
+        let (before, touched) = (store.db.stats(), store.touched());
         let (result, after) = shown_phase(store, &config, records, workload.name())?;
         records = after;
-        store.0.wait_for_background()?;
-        let stats = store.0.stats();
+        store.db.wait_for_background()?;
+        let stats = store.db.stats();
         report_phase(workload.name(), &result.measured, &before, &stats)?;
+        let touched = since(store.touched(), &touched);
+        report_touched(&result.measured, &touched)?;
         let oracle = args.oracle(&result, &before, &stats, models);
         if let Some(oracle) = &oracle {
             oracle.report()?;
@@ -516,9 +505,34 @@ fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value
             "result": result,
             "stats": super::stats::to_json(&stats),
             "oracle": oracle,
+            "touched": touched,
         }));
     }
     Ok(results)
+}
+
+/// Cache lines that operations touched, where persistent memory is modelled.
+fn report_touched(measured: &Measured, touched: &BTreeMap<String, u64>) -> Result<()> {
+    let count = |operations: &[Operation]| -> u64 {
+        let of = measured.operations.iter().filter(|of| operations.contains(&of.operation));
+        of.map(|of| of.count).sum()
+    };
+    let reads = [Operation::Read, Operation::ReadModifyWrite];
+    for (name, operations) in [("gets", &reads[..]), ("scans", &[Operation::Scan])] {
+        let (lines, count) = (touched.get(&format!("touched:{name}")), count(operations));
+        if let Some(lines) = lines.filter(|_| count > 0) {
+            let each = *lines as f64 / count as f64;
+            print_line(&format!("  cache lines of persistent memory touched by {name}: {each:.1} each"))?;
+        }
+    }
+    if let (Some(read), Some(written)) = (touched.get("touched"), touched.get("written:lines")) {
+        print_line(&format!(
+            "  lines of persistent memory, merges included: {} read, {} written back",
+            human(read * LINE_BYTES),
+            human(written * LINE_BYTES)
+        ))?;
+    }
+    Ok(())
 }
 
 /// Reads that reached the capacity tier, beside the best that any static placement could do.

@@ -1,11 +1,11 @@
 //! `cuesta contender`: a store of Cuesta's as one of those that `cuesta bench --against` and `cuesta repro` measure. It is
 //! started by these commands, and answers requests on its standard input (`cuesta_bench::contender`).
 
-use super::bench::Cuesta;
 use crate::failure::{Failure, Outcome, Result};
+use crate::measure::ours::{Cuesta, MemoryModel};
 use crate::model::TIERS;
 use crate::size::{Size, human};
-use cuesta::{Cause, Create, Db, Options, Profile, PromoteReads, TierOptions};
+use cuesta::{Cause, Create, Options, Profile, PromoteReads, TierOptions};
 use cuesta_bench::contender::{Contender, Setup, serve};
 use std::collections::BTreeMap;
 
@@ -13,45 +13,70 @@ use std::collections::BTreeMap;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
-    /// table=SIZE; pinned=PERCENT; runs=NUMBER
+    /// table=SIZE; memtable=SIZE; pinned=PERCENT; runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL for persistent
+    /// memory as its only tier
     #[arg(default_value = "")]
     variant: String,
 }
 
-/// `options` as a variant has them.
-fn vary(mut options: Options, variant: &str) -> std::result::Result<Options, String> {
+/// Tables in level 0 at which writers are slowed and stopped, in those that make a merge due.
+const LEVEL0_TIMES: [u32; 2] = [3, 6];
+
+/// `options` as a variant has them, and what persistent memory there is stands for.
+fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Option<MemoryModel>), String> {
+    let mut memory = None;
     for word in variant.split(',').filter(|word| !word.is_empty()) {
-        match word.split_once('=') {
-            Some(("promote", when)) => {
-                options.promote_reads = when.parse::<PromoteReads>().map_err(|error| error.to_string())?;
-            }
-            Some(("table", size)) => options.table_bytes = size.parse::<Size>()?.0,
-            Some(("pinned", percent)) => {
-                let percent = percent.parse().map_err(|_| format!("{percent:?} is no percentage"))?;
-                options.pinned_percent = Some(percent);
-            }
-            Some(("runs", runs)) => {
-                options.runs_max = runs.parse().map_err(|_| format!("{runs:?} is no number of runs"))?;
-            }
-            Some((name, _)) => return Err(format!("there is nothing called {name:?} to set")),
-            None => match (word.parse::<Profile>(), word.parse()) {
+        let Some((name, value)) = word.split_once('=') else {
+            match (word.parse::<Profile>(), word.parse()) {
                 (Ok(profile), _) => options.profile = Some(profile),
                 (_, Ok(demotion)) => options.demotion = demotion,
                 _ => return Err(format!("{word:?} is neither a profile nor a way of demotion")),
-            },
+            }
+            continue;
+        };
+        let number = || value.parse::<u32>().map_err(|_| format!("{value:?} is no number for {name}"));
+        match name {
+            "promote" => {
+                options.promote_reads = value.parse::<PromoteReads>().map_err(|error| error.to_string())?;
+            }
+            "table" => options.table_bytes = value.parse::<Size>()?.0,
+            "memtable" => options.memtable_bytes = Some(value.parse::<Size>()?.0),
+            "pinned" => options.pinned_percent = Some(number()?),
+            "runs" => options.runs_max = number()?,
+            "floors" => options.floors_max = number()?,
+            "level0" => {
+                options.level0_merge = number()?;
+                [options.level0_slow, options.level0_stop] =
+                    LEVEL0_TIMES.map(|times| options.level0_merge.saturating_mul(times));
+            }
+            "filter" => {
+                let bits = number()?;
+                options.tiers.iter_mut().for_each(|tier| tier.filter_bits_per_key = bits);
+            }
+            "pmem" => {
+                memory = Some(value.parse::<MemoryModel>()?);
+                options.tiers.truncate(1);
+                for tier in &mut options.tiers {
+                    tier.persistent_memory = true;
+                }
+            }
+            _ => return Err(format!("there is nothing called {name:?} to set")),
         }
     }
-    Ok(options)
+    Ok((options, memory))
 }
 
 impl Contender for Cuesta {
     fn settings(&self) -> String {
-        format!("memory {}", human(self.0.stats().memory.limit_bytes))
+        format!("memory {}", human(self.db.stats().memory.limit_bytes))
     }
 
     fn gauges(&self) -> BTreeMap<String, u64> {
-        let stats = self.0.stats();
-        let mut all = BTreeMap::from([("memory:index".to_owned(), stats.memory.index_bytes)]);
+        let stats = self.db.stats();
+        let mut all = BTreeMap::from([
+            ("memory:index".to_owned(), stats.memory.index_bytes),
+            ("used".to_owned(), stats.tiers.iter().map(|tier| tier.used_bytes).sum()),
+        ]);
         if let Some(objects) = &stats.objects {
             let named =
                 [("objects", objects.objects), ("copies", objects.copies), ("tracked", objects.tracked)];
@@ -63,8 +88,8 @@ impl Contender for Cuesta {
     }
 
     fn counters(&self) -> BTreeMap<String, u64> {
-        let stats = self.0.stats();
-        let mut all = BTreeMap::new();
+        let stats = self.db.stats();
+        let mut all = self.touched();
         for answer in &stats.answers {
             all.insert(format!("found:{}", answer.container), answer.gets);
         }
@@ -87,11 +112,11 @@ impl Contender for Cuesta {
     }
 
     fn settle(&self) -> std::result::Result<(), String> {
-        self.0.wait_for_background().map_err(|error| error.to_string())
+        self.db.wait_for_background().map_err(|error| error.to_string())
     }
 
     fn close(self: Box<Self>) -> std::result::Result<(), String> {
-        self.0.close().map_err(|error| error.to_string())
+        self.db.close().map_err(|error| error.to_string())
     }
 }
 
@@ -115,9 +140,8 @@ fn open(setup: &Setup, variant: &str) -> std::result::Result<Box<dyn Contender>,
             ..Options::default()
         })
     };
-    let options = vary(parse().map_err(|error| error.to_string())?, variant)?;
-    let db = Db::open(&options).map_err(|error| error.to_string())?;
-    Ok(Box::new(Cuesta(db)))
+    let (options, memory) = vary(parse().map_err(|error| error.to_string())?, variant)?;
+    Ok(Box::new(Cuesta::open(&options, memory).map_err(|error| error.to_string())?))
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
@@ -133,14 +157,22 @@ mod tests {
 
     #[test]
     fn a_variant_sets_what_it_names_and_refuses_what_nobody_knows() {
-        let varied =
+        let (varied, memory) =
             vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30,runs=5").unwrap();
         assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
         assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
-        assert_eq!(varied.runs_max, 5);
-        let plain = vary(Options::at("x"), "").unwrap();
+        assert_eq!((varied.runs_max, memory), (5, None));
+        let (plain, _) = vary(Options::at("x"), "").unwrap();
         assert_eq!((varied.pinned_percent, plain.pinned_percent), (Some(30), None));
-        for word in ["quick", "tables=2MiB", "pinned=some", "runs=all", "promote=later", "table=large"] {
+        let (linked, memory) =
+            vary(Options::at("x"), "nvlsm,floors=4,level0=10,filter=0,memtable=1MiB,pmem=pcm").unwrap();
+        assert_eq!((linked.floors_max, linked.level0_merge, linked.level0_slow), (4, 10, 30));
+        assert_eq!((linked.tiers[0].filter_bits_per_key, linked.memtable_bytes), (0, Some(1 << 20)));
+        assert!(linked.tiers[0].persistent_memory && memory.is_some());
+        linked.validate().unwrap();
+        for word in
+            ["quick", "tables=2MiB", "pinned=some", "runs=all", "promote=later", "table=large", "pmem=qlc"]
+        {
             assert!(vary(Options::at("x"), word).is_err(), "{word}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::run::{Contender, Record, Turn};
 use cuesta_bench::contender::Usage;
-use cuesta_bench::{KEY_BYTES, Measured, Operation, Values, Workload};
+use cuesta_bench::{Measured, Operation, Values, Workload};
 use cuesta_model::Report;
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +60,9 @@ impl Numbers {
         let written: u64 = writes.into_iter().map(|operation| count(measured, operation)).sum();
         let reads: u64 =
             [Operation::Read, Operation::ReadModifyWrite].into_iter().map(|of| count(measured, of)).sum();
-        let user_bytes = match turn.ran.result.config.values {
-            Values::Fixed(bytes) => written * (KEY_BYTES + bytes as u64),
+        let config = &turn.ran.result.config;
+        let user_bytes = match config.values {
+            Values::Fixed(bytes) => written * (config.keys.bytes() + bytes as u64),
             Values::Pareto { .. } => 0,
         };
         let tier = |i: usize| usage.counts.map(|counts| counts.tiers[i]).filter(|_| turn.tiers[i]);

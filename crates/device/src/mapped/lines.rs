@@ -9,10 +9,13 @@ use super::LINE_BYTES;
 use cuesta_sched::Sched;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A debt is paid from here on.
 const DEBT_MAX: Duration = Duration::from_micros(1);
+/// A thread tells all others of what it touched after so many lines.
+const TELL_LINES: u64 = 128;
 /// Lines that are known to be touched in one operation; one that touches more begins anew.
 const SEEN_MAX: usize = 4096;
 
@@ -37,6 +40,8 @@ impl Timing {
 pub struct Toll {
     timing: Timing,
     sched: Sched,
+    /// Of all threads: lines and bytes that were read, and lines written back.
+    told: [AtomicU64; 3],
 }
 
 /// What a thread has touched.
@@ -53,6 +58,8 @@ pub struct Touched {
 #[derive(Default)]
 struct Thread {
     touched: Touched,
+    /// Of this, what was told.
+    told: Touched,
     debt: Duration,
     /// Line and operation, hashed by line.
     seen: Vec<(u64, u64)>,
@@ -106,7 +113,14 @@ impl Thread {
 impl Toll {
     /// Counts, and spins by the clock of `sched`, which must be a real one where lines cost anything.
     pub fn new(sched: &Sched, timing: Timing) -> Self {
-        Self { timing, sched: sched.clone() }
+        Self { timing, sched: sched.clone(), told: Default::default() }
+    }
+
+    /// What all threads have touched, but for the last lines of each, 128 at most, which it has not told yet. A thread tells the toll
+    /// that it pays to at that moment.
+    pub fn touched(&self) -> Touched {
+        let [lines, bytes, written] = self.told.each_ref().map(|count| count.load(Ordering::Relaxed));
+        Touched { lines, bytes, written }
     }
 
     /// These addresses are read.
@@ -132,6 +146,16 @@ impl Toll {
     }
 
     fn owe(&self, thread: &mut Thread, debt: Duration) {
+        let (touched, told) = (thread.touched, thread.told);
+        let lines = touched.lines + touched.written - told.lines - told.written;
+        if lines >= TELL_LINES {
+            let more =
+                [touched.lines - told.lines, touched.bytes - told.bytes, touched.written - told.written];
+            for (count, more) in self.told.iter().zip(more) {
+                count.fetch_add(more, Ordering::Relaxed);
+            }
+            thread.told = touched;
+        }
         thread.debt += debt;
         if thread.debt > DEBT_MAX {
             let until = self.sched.now() + std::mem::take(&mut thread.debt);
@@ -184,8 +208,10 @@ mod tests {
         }
         // Ten or eleven lines each, and less than a microsecond still owed.
         assert!(sched.now() - began >= Duration::from_nanos(200 * 10 * 50 - 1000));
-        let began = sched.now();
-        Toll::new(&sched, Timing::PCM).written(1000);
+        let (began, toll) = (sched.now(), Toll::new(&sched, Timing::PCM));
+        toll.written(1000);
         assert!(sched.now() - began >= Duration::from_micros(350));
+        // With what was not told before.
+        assert!((1000..1000 + TELL_LINES).contains(&toll.touched().written), "{:?}", toll.touched());
     }
 }

@@ -121,8 +121,8 @@ impl Mapping {
     ///
     /// # Errors
     /// As [`Mapping::open`].
-    pub fn open_modelled(path: &Path, bytes: u64, toll: Toll) -> io::Result<Self> {
-        Self::open_as(path, bytes, Some(Arc::new(toll)))
+    pub fn open_modelled(path: &Path, bytes: u64, toll: Arc<Toll>) -> io::Result<Self> {
+        Self::open_as(path, bytes, Some(toll))
     }
 
     fn open_as(path: &Path, bytes: u64, toll: Option<Arc<Toll>>) -> io::Result<Self> {

@@ -322,7 +322,7 @@ fn lines_are_written_back_where_the_kernel_is_asked_for_pages_and_where_it_is_no
     for modelled in [false, true] {
         let toll = Toll::new(&Sched::real(1), Timing::NVDIMM);
         let memory = match modelled {
-            true => Mapping::open_modelled(&path, 64 << 10, toll),
+            true => Mapping::open_modelled(&path, 64 << 10, Arc::new(toll)),
             false => Mapping::open(&path, 64 << 10),
         };
         let (memory, before) = (memory.unwrap(), touched().written);

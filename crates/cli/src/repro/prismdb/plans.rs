@@ -11,7 +11,7 @@ use super::run;
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Spread, Stage};
 use crate::repro::{Run, Setting};
-use cuesta_bench::{Config, Distribution, KEY_BYTES, Length, Values, Workload};
+use cuesta_bench::{Config, Distribution, KEY_BYTES, Keys, Length, Values, Workload};
 
 const RECORDS: f64 = 2e6;
 const VALUE_BYTES: usize = 1000;
@@ -185,7 +185,7 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
             records: records(setting),
             length: Length::Operations(records(setting)),
             threads: THREADS,
-            ordered_keys: false,
+            keys: Keys::Scattered,
             values: Values::Fixed(value_bytes),
             distribution: None,
             theta: THETA,

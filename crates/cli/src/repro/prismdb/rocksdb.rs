@@ -13,7 +13,7 @@ use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Record, Spread, Stage, Turn};
 use crate::measure::summary::{Numbers, turns};
 use crate::repro::{Run, Setting, Statement, Target};
-use cuesta_bench::{Config, Length, Values, Workload};
+use cuesta_bench::{Config, Keys, Length, Values, Workload};
 
 pub(super) const ALONE: Run = run("prismdb-rocksdb", plan);
 
@@ -51,7 +51,7 @@ fn plan(setting: &Setting) -> Plan {
             records,
             length: Length::Operations(records),
             threads: THREADS,
-            ordered_keys: false,
+            keys: Keys::Scattered,
             values: Values::Fixed(VALUE_BYTES),
             distribution: None,
             theta: THETA,
