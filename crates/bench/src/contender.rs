@@ -169,21 +169,30 @@ fn say(answer: &Answer) -> Result<(), String> {
 struct Opened {
     store: Option<Box<dyn Contender>>,
     places: Vec<PathBuf>,
+    /// To be opened.
+    took: Duration,
 }
+
+/// Among the gauges: what it took to open the store, in microseconds.
+const OPEN_MICROS: &str = "open:micros";
 
 fn respond(request: Request, opened: &mut Opened, open: &Open<'_>) -> Result<Answer, String> {
     match request {
         Request::Open(setup) => {
             opened.store.take().map_or(Ok(()), Contender::close)?;
             opened.places = setup.tiers.iter().map(|tier| tier.path.clone()).collect();
+            let began = Instant::now();
             let store = open(&setup)?;
+            opened.took = began.elapsed();
             let settings = store.settings();
             opened.store = Some(store);
             Ok(Answer::Opened(settings))
         }
         Request::Run { config, records } => {
             let store = opened.store.as_deref().ok_or("no store is open")?;
-            run(store, &opened.places, &config, records).map(Box::new).map(Answer::Ran)
+            let mut ran = run(store, &opened.places, &config, records)?;
+            ran.usage.gauges.insert(OPEN_MICROS.to_owned(), opened.took.as_micros() as u64);
+            Ok(Answer::Ran(Box::new(ran)))
         }
         Request::Close => opened.store.take().map_or(Ok(()), Contender::close).map(|()| Answer::Closed),
     }
@@ -355,6 +364,7 @@ mod tests {
         let text = serde_json::to_string(&respond(load, &mut store, &open).unwrap()).unwrap();
         let Answer::Ran(ran) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
         assert_eq!((ran.records, ran.result.measured.operations[0].count), (1000, 1000));
+        assert!(ran.usage.gauges.contains_key(OPEN_MICROS));
         assert!(ran.usage.anonymous_bytes_peak > 1 << 20 && ran.usage.counts.is_none(), "{:?}", ran.usage);
         let error = respond(Request::Close, &mut store, &open).unwrap_err();
         assert!(error.contains("cannot be closed"), "{error}");

@@ -1,6 +1,8 @@
 //! Experiments of the papers, run again: what a paper measured is a [`Run`] of contenders here, and what it says of it are
 //! [`Claim`]s on the run's record. Runs are kept in files, so that what was measured once need not be again.
 
+mod numbers;
+pub(crate) mod nvlsm;
 pub(crate) mod prismdb;
 
 use crate::measure::run::{Contender, Plan, Record};
@@ -97,7 +99,7 @@ pub(crate) struct Paper {
 }
 
 /// All that can be run again.
-pub(crate) const PAPERS: &[Paper] = &[prismdb::PAPER];
+pub(crate) const PAPERS: &[Paper] = &[prismdb::PAPER, nvlsm::PAPER];
 
 impl Experiment {
     /// One that is judged by its claims.

@@ -3,6 +3,7 @@
 use super::plans::{FIXED, LEVELED, PRECISE, PRISMDB, RANDOM, ROCKSDB};
 use crate::measure::run::{Record, Turn};
 use crate::measure::summary::{Numbers, turns};
+use crate::repro::numbers::{each, over, over_all, rate, statement};
 use crate::repro::{Statement, Target};
 use cuesta_bench::{Operation, Workload, oracle as best_placement};
 use cuesta_model::{Spec, lifetime_years};
@@ -12,20 +13,6 @@ const SLOW_READ_US: f64 = 391.0;
 /// The store whose lifetime is reckoned (§7.2), and how often it is asked for something in a day.
 const LIFE_BYTES: u64 = 600_000_000_000;
 const LIFE_OPERATIONS: f64 = 100e6;
-
-/// A number of each of a contender's turns at a workload.
-fn each(
-    record: &Record,
-    workload: Workload,
-    contender: &str,
-    number: impl Fn(&Turn) -> Option<f64>,
-) -> Vec<f64> {
-    turns(record, workload, contender).filter_map(number).collect()
-}
-
-fn rate(turn: &Turn) -> Option<f64> {
-    Some(turn.ran.result.measured.operations_per_second)
-}
 
 fn p99(turn: &Turn) -> Option<f64> {
     Some(Numbers::of(turn).p99_us)
@@ -57,38 +44,6 @@ fn written_in_all(turn: &Turn) -> Option<f64> {
 /// Share of the reads that reach the capacity tier.
 fn slow_reads(turn: &Turn) -> Option<f64> {
     Numbers::of(turn).reads[1]
-}
-
-/// One contender's number over another's, turn by turn.
-fn over(
-    record: &Record,
-    workload: Workload,
-    (a, b): (&str, &str),
-    number: impl Fn(&Turn) -> Option<f64>,
-) -> Vec<f64> {
-    let of = |contender| each(record, workload, contender, &number);
-    of(a).iter().zip(of(b)).map(|(a, b)| a / b).collect()
-}
-
-/// Of all turns together: merges come in bursts, of which a turn has one or none.
-fn over_all(
-    record: &Record,
-    workload: Workload,
-    (a, b): (&str, &str),
-    number: impl Fn(&Turn) -> Option<f64>,
-) -> Vec<f64> {
-    let sum = |contender| each(record, workload, contender, &number).iter().sum::<f64>();
-    vec![sum(a) / sum(b)]
-}
-
-fn statement(
-    id: &'static str,
-    claim: &'static str,
-    paper_value: f64,
-    target: Target,
-    measured: Vec<f64>,
-) -> Statement {
-    Statement { id, claim, paper_value, target, measured }
 }
 
 const OURS: (&str, &str) = (PRISMDB, ROCKSDB);

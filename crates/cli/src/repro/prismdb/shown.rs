@@ -4,38 +4,9 @@ use super::plans::HETS;
 use crate::measure::report::short;
 use crate::measure::run::{Record, Turn};
 use crate::measure::summary::{Numbers, Quartiles, turns};
+use crate::repro::numbers::{median, names, table};
 use cuesta_bench::{Operation, Workload};
 use cuesta_model::{Spec, dollars_per_gigabyte};
-
-/// The median of what a contender's turns at a workload say.
-fn median(
-    record: &Record,
-    workload: Workload,
-    contender: &str,
-    number: impl Fn(&Turn) -> Option<f64>,
-) -> Option<f64> {
-    let numbers: Vec<f64> = turns(record, workload, contender).filter_map(number).collect();
-    Quartiles::of(numbers).map(|of| of.median)
-}
-
-fn cell(number: Option<f64>) -> String {
-    number.map_or_else(|| "-".to_owned(), short)
-}
-
-fn names(record: &Record) -> impl Iterator<Item = &str> {
-    record.contenders.iter().map(|contender| contender.name.as_str())
-}
-
-/// A table: what stands in front of each line, and its numbers.
-fn table(head: &[&str], rows: impl IntoIterator<Item = (String, Vec<Option<f64>>)>) -> Vec<String> {
-    let line = |name: &str, cells: Vec<String>| {
-        let cells: Vec<String> = cells.into_iter().map(|cell| format!("{cell:>12}")).collect();
-        format!("{name:<32}{}", cells.concat())
-    };
-    let head = line("", head.iter().map(|text| (*text).to_owned()).collect());
-    let rows = rows.into_iter().map(|(name, numbers)| line(&name, numbers.into_iter().map(cell).collect()));
-    std::iter::once(head).chain(rows).collect()
-}
 
 /// What a gigabyte costs where so many hundredths of the data are on Optane, and the others on a device of that name.
 fn price(percent: u64, below: &str) -> Option<f64> {

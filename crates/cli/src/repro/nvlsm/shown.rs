@@ -1,0 +1,87 @@
+//! Figures of the paper that are printed beside what is claimed, and are judged by nobody.
+
+use super::claims::{amplification, lines_per_get, room, time};
+use crate::measure::run::{Record, Turn};
+use crate::repro::numbers::{median, names, table};
+use cuesta_bench::Workload;
+
+/// A million over so many microseconds.
+fn rate(turn: &Turn) -> Option<f64> {
+    time(turn).map(|us| 1e6 / us)
+}
+
+/// A line for each contender: a number for each of these workloads.
+fn by_workload(
+    record: &Record,
+    workloads: &[Workload],
+    number: fn(&Turn) -> Option<f64>,
+) -> Vec<(String, Vec<Option<f64>>)> {
+    let of = |name: &str| workloads.iter().map(|workload| median(record, *workload, name, number)).collect();
+    names(record).map(|name| (name.to_owned(), of(name))).collect()
+}
+
+/// Beside other stores, on memory as fast as any (Fig. 8).
+pub(super) fn figure_8(records: &[&Record]) -> Vec<String> {
+    let workloads = [Workload::Load, Workload::C];
+    table(&["puts/s", "gets/s"], by_workload(records[0], &workloads, rate))
+}
+
+/// Amplification itself (Fig. 9).
+pub(super) fn figure_9(records: &[&Record]) -> Vec<String> {
+    let record = records[0];
+    let row = |name: &str| {
+        let of = |workload, number: fn(&Turn) -> Option<f64>| median(record, workload, name, number);
+        let numbers = vec![
+            of(Workload::Load, |turn| amplification(turn, true)),
+            of(Workload::Load, |turn| amplification(turn, false)),
+            of(Workload::W, |turn| amplification(turn, true)),
+            of(Workload::W, |turn| amplification(turn, false)),
+            of(Workload::C, lines_per_get),
+            of(Workload::Load, room),
+            of(Workload::W, room),
+        ];
+        (name.to_owned(), numbers)
+    };
+    let head =
+        ["load: WA", "without log", "updates: WA", "without log", "lines a get", "room, load", "updates"];
+    table(&head, names(record).map(row))
+}
+
+/// Operations a second by mix, on two kinds of memory (Fig. 11 and 12).
+pub(super) fn figure_12(records: &[&Record]) -> Vec<String> {
+    let workloads = [Workload::W, Workload::W80, Workload::A, Workload::W20, Workload::C];
+    let rows = records.iter().zip(["PCM", "NVDIMM"]).flat_map(|(record, memory)| {
+        let rows = by_workload(record, &workloads, rate);
+        rows.into_iter().map(move |(name, numbers)| (format!("{memory}: {name}"), numbers))
+    });
+    table(&["100 % puts", "80 %", "50 %", "20 %", "0 %"], rows)
+}
+
+/// Microseconds by floors (Fig. 13).
+pub(super) fn figure_13(records: &[&Record]) -> Vec<String> {
+    let workloads = [Workload::W, Workload::W80, Workload::C];
+    let rows = by_workload(records[0], &workloads, time).into_iter().zip(figure_10(records[0]));
+    let rows = rows.map(|((name, times), of)| (name, times.into_iter().chain(of).collect()));
+    table(&["100 % puts, us", "80 %", "0 %", "load: WA", "lines a get", "room"], rows)
+}
+
+/// What figure 10 shows, a line for each contender.
+fn figure_10(record: &Record) -> Vec<Vec<Option<f64>>> {
+    let row = |name: &str| {
+        vec![
+            median(record, Workload::Load, name, |turn| amplification(turn, true)),
+            median(record, Workload::C, name, lines_per_get),
+            median(record, Workload::Load, name, room),
+        ]
+    };
+    names(record).map(row).collect()
+}
+
+/// The most memory that stores held, in MiB (§6.4).
+pub(super) fn dram(records: &[&Record]) -> Vec<String> {
+    let mib = |turn: &Turn| Some(turn.ran.usage.anonymous_bytes_peak as f64 / f64::from(1 << 20));
+    table(
+        &["load", "100 % puts", "0 %"],
+        by_workload(records[0], &[Workload::Load, Workload::W, Workload::C], mib),
+    )
+}
