@@ -12,7 +12,7 @@ use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
-use crate::policy::{self, Plan, RunningPlan, TierView, View};
+use crate::policy::{self, Plan, RunningPlan, Seen, TierView, View};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
 use std::any::Any;
@@ -101,6 +101,8 @@ pub(crate) struct Background {
     wanted: AtomicU64,
     /// A writer was refused, or waits, for want of room.
     reclaim: AtomicBool,
+    /// What the last view of the tables had. Locked after `state`, if both are.
+    seen: Mutex<Seen>,
 }
 
 /// Work for a worker.
@@ -117,7 +119,8 @@ enum Job {
 impl Background {
     pub(crate) fn new(sched: &Sched) -> Self {
         let (state, changed) = (Mutex::new(sched, State::default()), Condvar::new(sched));
-        Self { state, changed, wanted: AtomicU64::new(0), reclaim: AtomicBool::new(false) }
+        let seen = Mutex::new(sched, Seen::default());
+        Self { state, changed, wanted: AtomicU64::new(0), reclaim: AtomicBool::new(false), seen }
     }
 
     pub(crate) fn wake(&self) {
@@ -488,7 +491,10 @@ impl Engine {
         (!is_empty).then(|| {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
             let tiers = tiers.collect();
-            let mut view = View::of(&current.version, &self.options, running, tiers, store, reclaim);
+            let mut seen = self.background.seen.lock();
+            let about = (reclaim, &mut *seen);
+            let mut view = View::of(&current.version, &self.options, running, tiers, store, about);
+            drop(seen);
             self.weigh(&mut view, &current);
             view
         })

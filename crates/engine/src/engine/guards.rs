@@ -39,7 +39,7 @@ impl Engine {
         let current = self.current.load();
         let level = current.version.levels.get(level);
         let guards = level.map_or(&[][..], |level| level.guards_of(smallest, largest));
-        let holds = |pair: &&[Guard]| pair.iter().any(|guard| !guard.runs.is_empty());
+        let holds = |pair: &&[Arc<Guard>]| pair.iter().any(|guard| !guard.runs.is_empty());
         guards.windows(2).filter(holds).map(|pair| pair[1].start.clone()).collect()
     }
 
@@ -136,7 +136,7 @@ impl Engine {
 }
 
 /// Has `edit`, which adds `metas` to a level, cut guards so that tables which do not lie on one another are in different ones.
-fn separate(edit: &mut Edit, guards: &[Guard], metas: &[TableMeta], level: u32) {
+fn separate(edit: &mut Edit, guards: &[Arc<Guard>], metas: &[TableMeta], level: u32) {
     let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return };
     let touched = owners(guards, |guard| &guard.start, &first.smallest, &last.largest);
     let had = guards[touched.clone()].iter().flat_map(|guard| &guard.runs).flat_map(|run| &run.tables);
@@ -160,7 +160,7 @@ fn separate(edit: &mut Edit, guards: &[Guard], metas: &[TableMeta], level: u32) 
 }
 
 /// Guard `i` of a level as `edit` leaves it.
-fn guard_after<'a>(guards: &'a [Guard], i: usize, level: u32, edit: &Edit) -> After<'a> {
+fn guard_after<'a>(guards: &'a [Arc<Guard>], i: usize, level: u32, edit: &Edit) -> After<'a> {
     let (guard, next) = (&guards[i], guards.get(i + 1));
     let had = guard.runs.iter().flat_map(|run| run.tables.iter().map(|table| (run.age, &table.meta)));
     let stay = had.filter(|(_, meta)| !edit.removed.contains(&meta.number));

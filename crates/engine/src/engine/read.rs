@@ -17,7 +17,7 @@ use crate::planted::{self, Bug};
 use crate::table::FoundIn;
 use crate::tracker::Seen;
 use crate::value::Value;
-use crate::version::{Guard, TableHandle};
+use crate::version::TableHandle;
 use std::sync::Arc;
 
 /// Entries of a memtable that an estimate looks at.
@@ -86,7 +86,7 @@ impl Engine {
         let current = self.current.load_full();
         let (mut entries, mut bytes) = (0.0, 0.0);
         let guards = current.version.levels.iter().flat_map(|level| &level.guards);
-        for handle in guards.flat_map(Guard::tops).flat_map(|run| &run.tables) {
+        for handle in guards.flat_map(|guard| guard.tops()).flat_map(|run| &run.tables) {
             if range.touches(handle.smallest(), handle.largest()) {
                 let share = handle.table()?.share_of(range.low_key(), range.high_key())?;
                 for meta in handle.tree().map(|table| &table.meta) {

@@ -45,8 +45,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let last = view.levels.len() - 1;
     let mut due: Vec<(f64, usize, &GuardView)> = Vec::new();
     for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate() {
-        let idle: u64 = seen.tables().filter(|table| !table.busy).map(|table| table.bytes).sum();
-        let over = idle as f64 / target.max(1) as f64;
+        let over = view.idle_bytes(level) as f64 / target.max(1) as f64;
         for guard in seen.guards.iter().filter(|guard| !guard.runs.is_empty()) {
             let mut score = fullness(view, level, guard);
             if (1..last).contains(&level) && over > 1.0 {
@@ -244,7 +243,7 @@ fn is_met(
         let mut both = level.max(plan.level).max(1)..=output.min(plan.output_level);
         is_among_levels && (plan.meets(smallest, largest) || view.linked && both.any(shares_guard))
     };
-    let is_busy = inputs.iter().any(|table| table.busy);
+    let is_busy = inputs.iter().any(|table| view.is_busy(table));
     is_busy || view.running.iter().any(meets)
 }
 

@@ -18,7 +18,7 @@
 //!
 //! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
-use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
+use super::{LevelView, Plan, RunView, TableView, View, placement};
 
 /// Share of its target at which a level is due.
 const SCORE_DUE: f64 = 1.0;
@@ -106,8 +106,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let last = view.levels.len() - 1;
     let mut scores: Vec<(f64, usize)> = Vec::new();
     scores.push((view.levels[0].runs().count() as f64 / view.level0_merge as f64, 0));
-    for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate().take(last).skip(1) {
-        let bytes = seen.tables().filter(|table| !table.busy).map(|table| table.bytes).sum::<u64>();
+    for (level, target) in targets.into_iter().enumerate().take(last).skip(1) {
+        let bytes = view.idle_bytes(level);
         if bytes > 0 {
             scores.push((bytes as f64 / target.max(1) as f64, level));
         }
@@ -142,8 +142,8 @@ pub(super) fn first_that_fits(view: &View, plans: impl Iterator<Item = Plan>) ->
 fn needs(view: &View, plan: &Plan) -> u64 {
     let Plan::Merge { level, above, output_level, below, smallest, largest, .. } = plan else { return 0 };
     let bytes = |level: usize, number: &u64| {
-        let found = view.levels[level].tables().find(|table| table.number == *number);
-        found.map_or(0, |table| table.unpacked)
+        let mut among = view.levels[level].overlapping(smallest, largest);
+        among.find(|table| table.number == *number).map_or(0, |table| table.unpacked)
     };
     let above: u64 = above.iter().map(|number| bytes(*level, number)).sum();
     let most = below.iter().map(|number| bytes(*output_level, number)).max();
@@ -169,8 +169,8 @@ fn is_due(score: f64, level: usize) -> bool {
 /// All runs of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
 fn plan_level0(view: &View) -> impl Iterator<Item = Plan> {
     // A newer run must not overtake an older one that is on its way.
-    let level0 = Some(&view.levels[0]).filter(|level| level.tables().all(|table| !table.busy));
-    let inputs = level0.into_iter().flat_map(|level| &level.guards).flat_map(GuardView::oldest_halves);
+    let level0 = Some(&view.levels[0]).filter(|level| !level.tables().any(|table| view.is_busy(table)));
+    let inputs = level0.into_iter().flat_map(|level| &level.guards).flat_map(|guard| guard.oldest_halves());
     inputs.filter_map(move |inputs| merge(view, 0, &inputs, output_of(view, 0)))
 }
 
@@ -218,7 +218,7 @@ fn together_from<'a>(
             tables += new.len();
             *counted = range.end.max(*counted);
         }
-        if table.busy || (best.is_some() && tables > TOGETHER_MAX) {
+        if view.is_busy(table) || (best.is_some() && tables > TOGETHER_MAX) {
             break;
         }
         let cost = (dragged + live) as f64 / bytes.max(1) as f64;
@@ -240,7 +240,7 @@ pub(super) fn merge(view: &View, level: usize, inputs: &[&TableView], output: us
         .running
         .iter()
         .any(|plan| (level..=output).contains(&plan.output_level) && plan.meets(smallest, largest));
-    if meets_running || below.iter().any(|table| table.busy) {
+    if meets_running || below.iter().any(|table| view.is_busy(table)) {
         return None;
     }
     if let ([table], true) = (inputs, below.is_empty()) {

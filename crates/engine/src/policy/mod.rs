@@ -11,11 +11,13 @@ pub(crate) mod sorted_log;
 
 use crate::options::Options;
 use crate::tracker::Pinning;
-use crate::version::{LEVELS_MAX, Version, owners};
+use crate::version::{Guard, LEVELS_MAX, TableHandle, Version, owners};
 pub(crate) use msc::{RangeHeat, RangeView, StoreView};
 pub(crate) use placement::TierView;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Arc, Weak};
 
 /// Above all keys: no keyspace has this id.
 pub(crate) const AFTER_ALL: [u8; 4] = [0xff; 4];
@@ -36,12 +38,6 @@ pub(crate) struct TableView {
     pub(crate) largest: Vec<u8>,
     /// Of its data.
     pub(crate) tier: usize,
-    /// How often its data was read from media lately: the power of two of reads per mebibyte.
-    pub(crate) heat: u32,
-    /// Part of a plan that runs.
-    pub(crate) busy: bool,
-    /// It cannot be put on another tier for now: a reader still holds its data where it was before.
-    pub(crate) lingers: bool,
 }
 
 /// A run: disjoint tables in key order.
@@ -56,13 +52,20 @@ pub(crate) struct RunView {
 pub(crate) struct GuardView {
     pub(crate) start: Vec<u8>,
     pub(crate) runs: Vec<RunView>,
+    /// Of all runs.
+    bytes: u64,
 }
 
-/// A level: its guards in key order.
+/// A level: its guards in key order. Views share those that did not change between them ([`Seen`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelView {
-    pub(crate) guards: Vec<GuardView>,
+    pub(crate) guards: Vec<Arc<GuardView>>,
 }
+
+/// What the guards of an earlier version look like, level by level: a version shares most of its guards with the one before. Guards are
+/// not kept: tables go with the last version that has them.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Vec<Vec<(Weak<Guard>, Arc<GuardView>)>>);
 
 /// A plan that is being carried out: what it reads, and where it will write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +89,11 @@ fn behind(key: &[u8]) -> Vec<u8> {
 pub(crate) struct View {
     pub(crate) levels: Vec<LevelView>,
     pub(crate) running: Vec<RunningPlan>,
+    /// How often a table's data was read from media lately: the power of two of reads per mebibyte; 0 for those that are not here, and
+    /// for all where there is one tier.
+    pub(crate) heat: BTreeMap<u64, u32>,
+    /// Tables that cannot be put on another tier for now: a reader still holds their data where it was before.
+    pub(crate) lingering: BTreeSet<u64>,
     /// Fastest first.
     pub(crate) tiers: Vec<TierView>,
     /// How many times larger a level is than the one above.
@@ -202,8 +210,13 @@ impl RunView {
 }
 
 impl GuardView {
+    pub(crate) fn new(start: Vec<u8>, runs: Vec<RunView>) -> Self {
+        let bytes = runs.iter().map(RunView::bytes).sum();
+        Self { start, runs, bytes }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
-        self.runs.iter().map(RunView::bytes).sum()
+        self.bytes
     }
 
     /// The tables of all runs; of half of them, the older ones; of half of these; and so on.
@@ -234,12 +247,12 @@ impl LevelView {
     }
 
     /// The guards that own keys from `smallest` to `largest`.
-    pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[GuardView] {
+    pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[Arc<GuardView>] {
         &self.guards[owners(&self.guards, |guard| &guard.start, smallest, largest)]
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.tables().map(|table| table.bytes).sum()
+        self.guards.iter().map(|guard| guard.bytes).sum()
     }
 
     /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of guards and tables, besides them.
@@ -257,50 +270,46 @@ impl View {
         self.tiers.is_empty() || tiers.any(|tier| tier.free > inputs + inputs / 4)
     }
 
-    /// The view of a version; linear in its tables.
+    /// Whether a table is part of a plan that runs.
+    pub(crate) fn is_busy(&self, table: &TableView) -> bool {
+        self.running.iter().any(|plan| plan.inputs.contains(&table.number))
+    }
+
+    /// Bytes of a level in tables that no plan runs with.
+    pub(crate) fn idle_bytes(&self, level: usize) -> u64 {
+        let seen = &self.levels[level];
+        let running = self.running.iter().filter(|plan| !plan.inputs.is_empty());
+        let busy = running.flat_map(|plan| {
+            // A plan's inputs have keys of its own only.
+            let tables = seen.overlapping(&plan.from, &plan.to);
+            tables.filter(|table| plan.inputs.contains(&table.number))
+        });
+        seen.bytes() - busy.map(|table| table.bytes).sum::<u64>()
+    }
+
+    /// The view of a version. Linear in its guards, and in the tables of those that `seen` does not have; where there are several tiers,
+    /// in all of its tables.
     pub(crate) fn of(
         version: &Version,
         options: &Options,
         running: &[RunningPlan],
         tiers: Vec<TierView>,
         store: Option<StoreView>,
-        reclaim: bool,
+        (reclaim, seen): (bool, &mut Seen),
     ) -> Self {
-        let busy = |number: u64| running.iter().any(|plan| plan.inputs.contains(&number));
-        let table = |table: &std::sync::Arc<crate::version::TableHandle>| {
-            let meta = &table.meta;
-            TableView {
-                number: meta.number,
-                bytes: meta.level_bytes(),
-                unpacked: options.tables_bytes_max(meta.unpacked_bytes())
-                    + meta.memory.as_ref().map_or(0, |_| meta.meta_bytes * 5 / 4),
-                entries: meta.entries,
-                tombstones: meta.tombstones,
-                smallest: meta.smallest.clone(),
-                largest: meta.largest.clone(),
-                tier: meta.data_tier as usize,
-                heat: (table.reads() * HEAT_BYTES / meta.data_bytes.max(1))
-                    .checked_ilog2()
-                    .map_or(0, |n| n + 1),
-                busy: busy(meta.number),
-                lingers: table.lingers(),
-            }
-        };
-        let run = |run: &crate::version::Run| RunView {
-            age: run.age,
-            tables: run.tables.iter().map(table).collect(),
-        };
-        let guard = |guard: &crate::version::Guard| GuardView {
-            start: guard.start.clone(),
-            runs: guard.runs.iter().map(run).collect(),
-        };
-        let level =
-            |level: &crate::version::Level| LevelView { guards: level.guards.iter().map(guard).collect() };
-        let mut levels: Vec<LevelView> = version.levels.iter().map(level).collect();
-        levels.resize_with(LEVELS_MAX, LevelView::default);
+        let (mut heat, mut lingering) = (BTreeMap::new(), BTreeSet::new());
+        for table in version.tables().filter(|_| tiers.len() > 1) {
+            let reads = table.reads() * HEAT_BYTES / table.meta.data_bytes.max(1);
+            heat.extend(reads.checked_ilog2().map(|n| (table.meta.number, n + 1)));
+            lingering.extend(table.lingers().then_some(table.meta.number));
+        }
+        let levels = seen.look(version, options);
+        debug_assert_eq!(levels, Seen::default().look(version, options), "what was seen before is not there");
         Self {
             levels,
             running: running.to_vec(),
+            heat,
+            lingering,
             tiers,
             ratio: u64::from(options.level_ratio),
             runs_max: options.runs_max(),
@@ -312,6 +321,50 @@ impl View {
             store,
         }
     }
+}
+
+impl Seen {
+    /// The levels of a version, which is the one that is looked at next time.
+    fn look(&mut self, version: &Version, options: &Options) -> Vec<LevelView> {
+        self.0.resize_with(LEVELS_MAX, Vec::new);
+        let mut levels = vec![LevelView::default(); LEVELS_MAX];
+        for ((level, before), view) in version.levels.iter().zip(&mut self.0).zip(&mut levels) {
+            let mut now = Vec::with_capacity(level.guards.len());
+            let mut known = before.iter().peekable();
+            for guard in &level.guards {
+                // Both are in key order.
+                while known.next_if(|(_, seen)| seen.start < guard.start).is_some() {}
+                // Nothing else can lie where a guard was as long as somebody holds on to it weakly.
+                let same = known.next_if(|(other, _)| other.as_ptr() == Arc::as_ptr(guard));
+                let view =
+                    same.map_or_else(|| Arc::new(guard_view(guard, options)), |(_, view)| view.clone());
+                now.push((Arc::downgrade(guard), view));
+            }
+            view.guards = now.iter().map(|(_, view)| view.clone()).collect();
+            *before = now;
+        }
+        levels
+    }
+}
+
+fn guard_view(guard: &Guard, options: &Options) -> GuardView {
+    let table = |table: &Arc<TableHandle>| {
+        let meta = &table.meta;
+        TableView {
+            number: meta.number,
+            bytes: meta.level_bytes(),
+            unpacked: options.tables_bytes_max(meta.unpacked_bytes())
+                + meta.memory.as_ref().map_or(0, |_| meta.meta_bytes * 5 / 4),
+            entries: meta.entries,
+            tombstones: meta.tombstones,
+            smallest: meta.smallest.clone(),
+            largest: meta.largest.clone(),
+            tier: meta.data_tier as usize,
+        }
+    };
+    let run =
+        |run: &crate::version::Run| RunView { age: run.age, tables: run.tables.iter().map(table).collect() };
+    GuardView::new(guard.start.clone(), guard.runs.iter().map(run).collect())
 }
 
 /// The next thing to do, if anything is due. With a store below the memtable that is a demotion or a merge within the sorted

@@ -55,18 +55,21 @@ struct Wish<'a> {
 
 /// Room for tables on each tier.
 fn rooms(view: &View) -> Vec<u64> {
+    rooms_of_first(view, view.tiers.len())
+}
+
+/// Room for tables on the first so many tiers.
+fn rooms_of_first(view: &View, tiers: usize) -> Vec<u64> {
     let room = |(i, tier): (usize, &TierView)| {
         let tables = view.levels.iter().flat_map(LevelView::tables).filter(|table| table.tier == i);
         (tier.free + tables.map(|table| table.bytes).sum::<u64>()).saturating_sub(tier.kept())
     };
-    view.tiers.iter().enumerate().map(room).collect()
+    view.tiers.iter().take(tiers).enumerate().map(room).collect()
 }
 
 /// Room for tables on all tiers but the last.
 pub(super) fn room_above(view: &View) -> u64 {
-    let mut rooms = rooms(view);
-    rooms.pop();
-    rooms.iter().sum()
+    rooms_of_first(view, view.tiers.len().saturating_sub(1)).iter().sum()
 }
 
 /// Takes so much off the rooms, from the first on.
@@ -83,7 +86,8 @@ fn wishes(view: &View) -> Vec<Wish<'_>> {
     let last = view.tiers.len() - 1;
     let tables = |(level, seen)| LevelView::tables(seen).map(move |table| (level, table));
     let mut ranked: Vec<(usize, &TableView)> = view.levels.iter().enumerate().flat_map(tables).collect();
-    let warmth = |table: &TableView| table.heat + u32::from(table.tier < last);
+    let warmth =
+        |table: &TableView| view.heat.get(&table.number).copied().unwrap_or(0) + u32::from(table.tier < last);
     ranked.sort_by(|(a_level, a), (b_level, b)| {
         (a_level, Reverse(warmth(a)), a.tier, &a.smallest).cmp(&(
             b_level,
@@ -121,10 +125,15 @@ fn relocate(wish: &Wish<'_>) -> Plan {
     }
 }
 
+/// Whether a table can be put elsewhere now.
+fn can_go(view: &View, table: &TableView) -> bool {
+    !view.is_busy(table) && !view.lingering.contains(&table.number)
+}
+
 /// The next table to put elsewhere, if one is.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     let wishes = wishes(view);
-    let idle = |wish: &&Wish<'_>| !wish.table.busy && !wish.table.lingers;
+    let idle = |wish: &&Wish<'_>| can_go(view, wish.table);
     let finds_room = |wish: &&Wish<'_>| {
         let tier = &view.tiers[wish.tier];
         wish.tier < wish.table.tier && tier.free >= wish.table.bytes + tier.kept()
@@ -152,7 +161,7 @@ fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Op
     let must_go = |wish: &&Wish<'_>| {
         let target = &view.tiers[wish.tier];
         let fits = target.free >= wish.table.bytes + target.keep_free / 2;
-        let idle = !wish.table.busy && !wish.table.lingers;
+        let idle = can_go(view, wish.table);
         wish.tier > wish.table.tier && fits && idle && crowded(wish.table.tier)
     };
     wishes.iter().rev().find(must_go).map(relocate)

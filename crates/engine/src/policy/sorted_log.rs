@@ -45,11 +45,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let levels: Vec<u64> = view.levels.iter().map(LevelView::bytes).collect();
     let mut due: Vec<(f64, usize)> = targets(&levels, store.bytes, view.ratio)
         .into_iter()
-        .zip(&view.levels)
         .take(levels.len() - 1)
         .enumerate()
-        .filter_map(|(level, (target, seen))| {
-            let idle: u64 = seen.tables().filter(|table| !table.busy).map(|table| table.bytes).sum();
+        .filter_map(|(level, target)| {
+            let idle = view.idle_bytes(level);
             (idle > target).then(|| (idle as f64 / target.max(1) as f64, level))
         })
         .collect();

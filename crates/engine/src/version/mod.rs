@@ -24,12 +24,16 @@ pub(crate) use tables::{TableHandle, Tables};
 
 use crate::error::{Error, Result};
 use crate::planted::{self, Bug};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Done, or why what an edit asks for does not fit.
 type Fits = std::result::Result<(), String>;
+
+/// Some tables by number, with their levels.
+type Present = BTreeMap<u64, (usize, Arc<TableHandle>)>;
 
 /// Levels a version can have, level 0 included.
 pub(crate) const LEVELS_MAX: usize = 8;
@@ -43,7 +47,8 @@ pub(crate) struct Version {
 /// Disjoint guards in key order; the first starts at the empty key.
 #[derive(Clone, Default)]
 pub(crate) struct Level {
-    pub(crate) guards: Vec<Guard>,
+    /// Those that an edit leaves as they were are shared by the versions before and after it.
+    pub(crate) guards: Vec<Arc<Guard>>,
 }
 
 /// A range of keys and the runs in it, newest first.
@@ -126,7 +131,7 @@ pub(crate) fn owners<G>(
 
 impl Level {
     /// The guards that own keys from `smallest` to `largest`.
-    pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[Guard] {
+    pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[Arc<Guard>] {
         &self.guards[owners(&self.guards, |guard| &guard.start, smallest, largest)]
     }
 
@@ -136,6 +141,7 @@ impl Level {
         let Some(owner) = at.checked_sub(1).and_then(|at| self.guards.get_mut(at)) else {
             return Err("nobody owns that key".to_owned());
         };
+        let owner = Arc::make_mut(owner);
         if owner.start == start {
             return Err("it is there already".to_owned());
         }
@@ -150,7 +156,7 @@ impl Level {
         for guard in [&mut *owner, &mut made] {
             guard.runs.retain(|run| !run.tables.is_empty());
         }
-        self.guards.insert(at, made);
+        self.guards.insert(at, Arc::new(made));
         Ok(())
     }
 
@@ -159,8 +165,9 @@ impl Level {
         let found = self.guards.iter().position(|guard| guard.start == start);
         let Some(at) = found.filter(|at| *at > 0) else { return Err("there is none to remove".to_owned()) };
         let gone = self.guards.remove(at);
-        for run in gone.runs {
-            run.tables.into_iter().try_for_each(|table| self.guards[at - 1].insert(run.age, table))?;
+        for run in gone.runs.iter().filter(|run| !run.tables.is_empty()) {
+            let before = Arc::make_mut(&mut self.guards[at - 1]);
+            run.tables.iter().try_for_each(|table| before.insert(run.age, table.clone()))?;
         }
         Ok(())
     }
@@ -168,7 +175,7 @@ impl Level {
     /// The guard that owns `key`.
     pub(crate) fn guard_of(&self, key: &[u8]) -> Option<&Guard> {
         let i = self.guards.partition_point(|guard| guard.start.as_slice() <= key);
-        self.guards.get(i.checked_sub(1)?)
+        self.guards.get(i.checked_sub(1)?).map(|guard| &**guard)
     }
 
     /// Every run of the level, guard by guard, newest first in each.
@@ -203,16 +210,22 @@ impl Version {
         self.levels.first().map_or(0, |level| level.runs().count())
     }
 
-    /// The version that `edit` leads to. `opener` makes handles for tables that this version does not have.
+    /// The version that `edit` leads to. `opener` makes handles for tables that this version does not have. Looks at each table's number
+    /// once; guards that the edit does not change are shared.
     ///
     /// # Errors
     /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
     /// a guard, or overlapping another of its run; a guard that is there already, or is not, or is in level 0.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>) -> Result<Self> {
         let mut next = self.clone();
+        let mut present = self.named_by(edit);
         let mut moved: Vec<Arc<TableHandle>> = Vec::new();
         for number in &edit.removed {
-            moved.push(next.remove(*number)?);
+            let Some((level, table)) = present.remove(number) else {
+                return Err(Error::internal(format!("an edit removes table {number}, which is not there")));
+            };
+            next.remove(level, &table);
+            moved.push(table);
         }
         let removals = edit.guards_removed.iter().map(|guard| (guard, false));
         for ((level, start), adds) in removals.chain(edit.guards_added.iter().map(|guard| (guard, true))) {
@@ -229,51 +242,65 @@ impl Version {
         let mut adds: Vec<&edit::AddedTable> = edit.added.iter().collect();
         adds.sort_by_key(|added| added.age);
         for added in adds {
-            let known = moved.iter().position(|table| table.meta.number == added.meta.number);
+            let number = added.meta.number;
+            let known = moved.iter().position(|table| table.meta.number == number);
             let handle = match known {
                 Some(i) if moved[i].meta == added.meta => moved.swap_remove(i),
                 Some(i) => moved.swap_remove(i).relocated(added.meta.clone()),
                 None => {
-                    let below = next.tables().find(|table| Some(table.meta.number) == added.meta.below());
-                    TableHandle::new(added.meta.clone(), below.cloned(), tables.clone())
+                    let below = added.meta.below().and_then(|below| present.get(&below));
+                    let below = below.map(|(_, table)| table.clone());
+                    TableHandle::new(added.meta.clone(), below, tables.clone())
                 }
             };
-            next.insert(added.level, added.age, handle)?;
+            next.insert(added.level, added.age, handle.clone(), &present)?;
+            present.insert(number, (added.level as usize, handle));
         }
-        let mut guards = next.levels.iter().flat_map(|level| &level.guards);
-        guards.try_for_each(Guard::check_links).map_err(Error::internal)?;
+        // Those that are shared fitted before.
+        let changed = next.levels.iter().flat_map(|level| &level.guards);
+        let mut changed = changed.filter(|guard| Arc::strong_count(guard) == 1);
+        changed.try_for_each(|guard| guard.check_links()).map_err(Error::internal)?;
         Ok(next)
     }
 
-    fn remove(&mut self, number: u64) -> Result<Arc<TableHandle>> {
-        for guard in self.levels.iter_mut().flat_map(|level| &mut level.guards) {
-            for r in 0..guard.runs.len() {
-                let tables = &mut guard.runs[r].tables;
-                if let Some(i) = tables.iter().position(|table| table.meta.number == number) {
-                    let table = tables.remove(i);
-                    if tables.is_empty() {
-                        guard.runs.remove(r);
-                    }
-                    return Ok(table);
-                }
-            }
+    /// The tables of this version that `edit` names in any way, by number, with their levels.
+    fn named_by(&self, edit: &Edit) -> Present {
+        let mut named: Vec<u64> = edit.removed.clone();
+        named.extend(
+            edit.added.iter().flat_map(|added| [Some(added.meta.number), added.meta.below()]).flatten(),
+        );
+        named.sort_unstable();
+        let levels = self.levels.iter().enumerate();
+        let tables = levels.flat_map(|(i, level)| level.tables().map(move |table| (i, table)));
+        let is_named = |table: &Arc<TableHandle>| named.binary_search(&table.meta.number).is_ok();
+        let found = tables.filter(|(_, table)| is_named(table));
+        found.map(|(level, table)| (table.meta.number, (level, table.clone()))).collect()
+    }
+
+    /// Takes a table away that is in this level.
+    fn remove(&mut self, level: usize, table: &TableHandle) {
+        let guards = &mut self.levels[level].guards;
+        let owner = guards.partition_point(|guard| guard.start <= table.meta.smallest);
+        let guard = Arc::make_mut(&mut guards[owner - 1]);
+        for run in &mut guard.runs {
+            run.tables.retain(|other| other.meta.number != table.meta.number);
         }
-        Err(Error::internal(format!("an edit removes table {number}, which is not there")))
+        guard.runs.retain(|run| !run.tables.is_empty());
     }
 
     /// A level, made if it can be and there is none; one guard over all keys at first.
     fn level_mut(&mut self, level: u32) -> Option<&mut Level> {
         let level = (level as usize).min(LEVELS_MAX);
         while level < LEVELS_MAX && self.levels.len() <= level {
-            self.levels.push(Level { guards: vec![Guard::default()] });
+            self.levels.push(Level { guards: vec![Arc::default()] });
         }
         self.levels.get_mut(level)
     }
 
-    fn insert(&mut self, level: u32, age: u64, table: Arc<TableHandle>) -> Result<()> {
+    fn insert(&mut self, level: u32, age: u64, table: Arc<TableHandle>, present: &Present) -> Result<()> {
         let number = table.meta.number;
         let refuse = |why: &str| Err(Error::internal(format!("table {number} at level {level}: {why}")));
-        if self.tables().any(|other| other.meta.number == number) {
+        if present.contains_key(&number) {
             return refuse("it is there already");
         }
         let Some(level) = self.level_mut(level) else { return refuse("there is no such level") };
@@ -281,7 +308,7 @@ impl Version {
         if level.guards.get(behind).is_some_and(|next| next.start <= table.meta.largest) {
             return refuse("it crosses a guard");
         }
-        level.guards[behind - 1].insert(age, table).or_else(|why| refuse(&why))
+        Arc::make_mut(&mut level.guards[behind - 1]).insert(age, table).or_else(|why| refuse(&why))
     }
 }
 

@@ -49,7 +49,7 @@ fn shown(version: &Version) -> String {
         let numbers: Vec<String> = run.tables.iter().map(|table| table.meta.number.to_string()).collect();
         format!(" {}[{}]", run.age, numbers.join(" "))
     };
-    let guard = |guard: &Guard| {
+    let guard = |guard: &Arc<Guard>| {
         format!("{}:{}", guard.start.escape_ascii(), guard.runs.iter().map(run).collect::<String>())
     };
     let guards: Vec<String> = version.levels[2].guards.iter().map(guard).collect();

@@ -1,7 +1,9 @@
 use super::super::placement::KEEP_FREE_SHARE;
-use super::super::{RunningPlan, TierView};
+use super::super::{GuardView, RunningPlan, TierView};
 use super::*;
 use expect_test::{Expect, expect};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
@@ -11,6 +13,8 @@ pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![LevelView::default(); 8],
         running: Vec::new(),
+        heat: BTreeMap::new(),
+        lingering: BTreeSet::new(),
         tiers: Vec::new(),
         ratio: 10,
         runs_max: 1,
@@ -62,25 +66,27 @@ pub(in crate::policy) fn view(text: &str) -> View {
             continue;
         }
         let (level, guards) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
-        let guards = guards.split(" / ").enumerate().map(|(i, guard)| match i {
-            0 => GuardView { start: Vec::new(), runs: runs(guard) },
-            _ => {
-                let (start, guard) = guard.split_once(':').unwrap();
-                GuardView { start: start.into(), runs: runs(guard) }
-            }
-        });
-        view.levels[level.parse::<usize>().unwrap()].guards = guards.collect();
+        for (i, guard) in guards.split(" / ").enumerate() {
+            let (start, guard) = if i > 0 { guard.split_once(':').unwrap() } else { ("", guard) };
+            let guard = GuardView::new(start.into(), runs(&mut view, guard));
+            view.levels[level.parse::<usize>().unwrap()].guards.push(Arc::new(guard));
+        }
     }
     view
 }
 
-fn runs(text: &str) -> Vec<RunView> {
-    let tables = text.split('|').map(|run| run.split_whitespace().map(table).collect::<Vec<_>>());
-    let runs = tables.filter(|tables| !tables.is_empty()).enumerate();
-    runs.map(|(i, tables)| RunView { age: 100 - i as u64, tables }).collect()
+fn runs(view: &mut View, text: &str) -> Vec<RunView> {
+    let mut tables = |run: &str| run.split_whitespace().map(|word| table(view, word)).collect();
+    let tables = text.split('|').map(&mut tables).filter(|tables: &Vec<TableView>| !tables.is_empty());
+    tables.enumerate().map(|(i, tables)| RunView { age: 100 - i as u64, tables }).collect()
 }
 
-fn table(word: &str) -> TableView {
+/// A plan that runs with a table, and keeps others off no key.
+fn with_table(number: u64) -> RunningPlan {
+    RunningPlan { inputs: vec![number], level: 8, output_level: 8, from: Vec::new(), to: b"~".to_vec() }
+}
+
+fn table(view: &mut View, word: &str) -> TableView {
     let (number, rest) = word.split_once('[').unwrap();
     let (smallest, rest) = rest.split_once("..").unwrap();
     let (largest, rest) = rest.split_once(',').unwrap();
@@ -89,8 +95,12 @@ fn table(word: &str) -> TableView {
         let digits: String = flags.split_once(mark)?.1.chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u32>().ok()
     };
+    let number = number.parse().unwrap();
+    view.heat.extend(flag('^').map(|heat| (number, heat)));
+    view.lingering.extend(flags.contains('=').then_some(number));
+    view.running.extend(flags.contains('!').then(|| with_table(number)));
     TableView {
-        number: number.parse().unwrap(),
+        number,
         bytes: bytes.parse().unwrap(),
         unpacked: bytes.parse().unwrap(),
         entries: 100,
@@ -98,9 +108,6 @@ fn table(word: &str) -> TableView {
         smallest: smallest.into(),
         largest: largest.into(),
         tier: flag('@').unwrap_or(0) as usize,
-        heat: flag('^').unwrap_or(0),
-        busy: flags.contains('!'),
-        lingers: flags.contains('='),
     }
 }
 
@@ -278,11 +285,13 @@ fn tombstones_stay_while_older_data_lies_deeper() {
     );
 }
 
-/// The runs of a level that has one guard.
-fn runs_of(view: &mut View, level: usize) -> &mut Vec<RunView> {
+/// The runs of a level that has one guard, changed.
+fn change_runs(view: &mut View, level: usize, change: impl FnOnce(&mut Vec<RunView>)) {
     let guards = &mut view.levels[level].guards;
-    guards.resize_with(1, GuardView::default);
-    &mut guards[0].runs
+    guards.resize_with(1, Arc::default);
+    let mut runs = guards[0].runs.clone();
+    change(&mut runs);
+    guards[0] = Arc::new(GuardView::new(Vec::new(), runs));
 }
 
 /// Applies plans to sizes alone, until nothing is due.
@@ -294,32 +303,31 @@ fn settle(view: &mut View) -> u64 {
         let running = plan.running();
         let mut bytes = 0;
         let mut entries = Vec::new();
-        for guard in view.levels.iter_mut().flat_map(|level| &mut level.guards) {
-            for run in &mut guard.runs {
-                let taken = run.tables.iter().filter(|table| running.inputs.contains(&table.number));
-                taken.for_each(|table| {
-                    bytes += table.bytes;
-                    entries.push(table.number);
-                });
-                run.tables.retain(|table| !running.inputs.contains(&table.number));
-            }
-            guard.runs.retain(|run| !run.tables.is_empty());
+        for level in 0..view.levels.len() {
+            change_runs(view, level, |runs| {
+                for run in runs.iter_mut() {
+                    let taken = run.tables.iter().filter(|table| running.inputs.contains(&table.number));
+                    taken.for_each(|table| {
+                        bytes += table.bytes;
+                        entries.push(table.number);
+                    });
+                    run.tables.retain(|table| !running.inputs.contains(&table.number));
+                }
+                runs.retain(|run| !run.tables.is_empty());
+            });
         }
         if matches!(plan, Plan::Merge { .. }) {
             written += bytes;
-        }
-        let output = runs_of(view, running.output_level);
-        if output.is_empty() {
-            output.push(RunView { age: 0, tables: Vec::new() });
         }
         // The output is cut into tables of 50 bytes that share its range evenly.
         let pieces = bytes.div_ceil(50).max(1);
         let low = u64::from_be_bytes(running.from[..8].try_into().unwrap());
         let high = u64::from_be_bytes(running.to[..8].try_into().unwrap());
+        let mut made = Vec::new();
         for piece in 0..pieces {
             let at = |i: u64| low + ((high - low) as u128 * u128::from(i) / u128::from(pieces)) as u64;
             let (smallest, largest) = (at(piece), if piece + 1 == pieces { high } else { at(piece + 1) - 1 });
-            output[0].tables.push(TableView {
+            made.push(TableView {
                 number: entries[0] * 1000 + piece + step * 1_000_000_000,
                 bytes: bytes / pieces,
                 unpacked: bytes / pieces,
@@ -327,13 +335,16 @@ fn settle(view: &mut View) -> u64 {
                 tombstones: 0,
                 smallest: smallest.to_be_bytes().into(),
                 largest: largest.to_be_bytes().into(),
-                busy: false,
-                lingers: false,
                 tier: 0,
-                heat: 0,
             });
         }
-        output[0].tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        change_runs(view, running.output_level, |output| {
+            if output.is_empty() {
+                output.push(RunView { age: 0, tables: Vec::new() });
+            }
+            output[0].tables.extend(made);
+            output[0].tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        });
     }
     written
 }
@@ -353,13 +364,10 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
             tombstones: 0,
             smallest: low.to_be_bytes().into(),
             largest: high.to_be_bytes().into(),
-            busy: false,
-            lingers: false,
             tier: 0,
-            heat: 0,
         };
         filled += 25;
-        runs_of(&mut view, 0).insert(0, RunView { age: flush + 1, tables: vec![table] });
+        change_runs(&mut view, 0, |runs| runs.insert(0, RunView { age: flush + 1, tables: vec![table] }));
         written += 25 + settle(&mut view);
         let targets = level_targets(&view);
         assert!(view.levels[0].runs().count() < 4);
