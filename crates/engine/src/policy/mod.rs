@@ -60,6 +60,8 @@ pub(crate) struct GuardView {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LevelView {
     pub(crate) guards: Vec<Arc<GuardView>>,
+    /// Of all guards: asked for with every plan that is weighed.
+    bytes: u64,
 }
 
 /// What the guards of an earlier version look like, level by level: a version shares most of its guards with the one before. Guards are
@@ -232,6 +234,11 @@ fn halves(count: usize) -> impl Iterator<Item = usize> {
 }
 
 impl LevelView {
+    pub(crate) fn new(guards: Vec<Arc<GuardView>>) -> Self {
+        let bytes = guards.iter().map(|guard| guard.bytes).sum();
+        Self { guards, bytes }
+    }
+
     /// Every run, guard by guard, newest first in each.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &RunView> {
         self.guards.iter().flat_map(|guard| &guard.runs)
@@ -252,7 +259,7 @@ impl LevelView {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.guards.iter().map(|guard| guard.bytes).sum()
+        self.bytes
     }
 
     /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of guards and tables, besides them.
@@ -340,7 +347,7 @@ impl Seen {
                     same.map_or_else(|| Arc::new(guard_view(guard, options)), |(_, view)| view.clone());
                 now.push((Arc::downgrade(guard), view));
             }
-            view.guards = now.iter().map(|(_, view)| view.clone()).collect();
+            *view = LevelView::new(now.iter().map(|(_, view)| view.clone()).collect());
             *before = now;
         }
         levels

@@ -66,11 +66,12 @@ pub(in crate::policy) fn view(text: &str) -> View {
             continue;
         }
         let (level, guards) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
-        for (i, guard) in guards.split(" / ").enumerate() {
+        let guards = guards.split(" / ").enumerate().map(|(i, guard)| {
             let (start, guard) = if i > 0 { guard.split_once(':').unwrap() } else { ("", guard) };
-            let guard = GuardView::new(start.into(), runs(&mut view, guard));
-            view.levels[level.parse::<usize>().unwrap()].guards.push(Arc::new(guard));
-        }
+            Arc::new(GuardView::new(start.into(), runs(&mut view, guard)))
+        });
+        let level_view = LevelView::new(guards.collect());
+        view.levels[level.parse::<usize>().unwrap()] = level_view;
     }
     view
 }
@@ -287,11 +288,9 @@ fn tombstones_stay_while_older_data_lies_deeper() {
 
 /// The runs of a level that has one guard, changed.
 fn change_runs(view: &mut View, level: usize, change: impl FnOnce(&mut Vec<RunView>)) {
-    let guards = &mut view.levels[level].guards;
-    guards.resize_with(1, Arc::default);
-    let mut runs = guards[0].runs.clone();
+    let mut runs = view.levels[level].guards.first().map_or(Vec::new(), |guard| guard.runs.clone());
     change(&mut runs);
-    guards[0] = Arc::new(GuardView::new(Vec::new(), runs));
+    view.levels[level] = LevelView::new(vec![Arc::new(GuardView::new(Vec::new(), runs))]);
 }
 
 /// Applies plans to sizes alone, until nothing is due.
