@@ -24,6 +24,7 @@ use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
 use crate::version::{Edit, Level, Run, TableHandle, TableMeta};
 use cuesta_device::{ALIGNMENT, Cause};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A merge reads one part in so many of the memory number ahead, over all its runs.
@@ -227,11 +228,16 @@ impl Engine {
     /// Carries out a plan.
     pub(super) fn compact(&self, plan: &Plan) -> Result<()> {
         let current = self.current.load_full();
+        let mut named = plan.running().inputs;
+        named.sort_unstable();
+        let tables = current.version.tables();
+        let inputs: BTreeMap<u64, Arc<TableHandle>> = tables
+            .filter(|table| named.binary_search(&table.meta.number).is_ok())
+            .map(|table| (table.meta.number, table.clone()))
+            .collect();
         let find = |number: u64| {
-            let found = current.version.tables().find(|table| table.meta.number == number);
-            found
-                .cloned()
-                .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
+            let found = inputs.get(&number).cloned();
+            found.ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
         };
         match plan {
             Plan::Move { table, to, .. } => {

@@ -19,6 +19,7 @@
 //! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
 use super::{LevelView, Plan, RunView, TableView, View, placement};
+use std::sync::Arc;
 
 /// Share of its target at which a level is due.
 const SCORE_DUE: f64 = 1.0;
@@ -37,7 +38,7 @@ pub(crate) fn base_level(view: &View) -> usize {
 pub(crate) fn level_targets(view: &View) -> Vec<u64> {
     let mut targets = vec![0; view.levels.len()];
     // The largest level is the last in use, wherever it is; empty ones above it are skipped.
-    let used = view.levels.iter().skip(1).map(LevelView::bytes).max().unwrap_or(0);
+    let used = view.levels.iter().skip(1).map(|level| level.bytes()).max().unwrap_or(0);
     let mut target = used.max(view.base_bytes);
     let mut on_faster = on_faster_tiers(view).min(used / 2);
     for level in targets[1..].iter_mut().rev() {
@@ -59,7 +60,7 @@ fn on_faster_tiers(view: &View) -> u64 {
         return 0;
     }
     let (half, above_last) = (view.base_bytes / 2, view.levels.len() - 2);
-    let between: u64 = view.levels[1..above_last].iter().map(LevelView::bytes).sum();
+    let between: u64 = view.levels[1..above_last].iter().map(|level| level.bytes()).sum();
     // Runs that wait may be more than make a merge due, but what they take then is for a moment.
     let level0 = view.levels[0].bytes().clamp(half, 4 * half);
     placement::room_above(view).saturating_sub(level0 + between.max(half) + half)
@@ -67,7 +68,7 @@ fn on_faster_tiers(view: &View) -> u64 {
 
 /// Whether the tiers above the last have room for everything, and for level 0 at work.
 pub(super) fn fits_above(view: &View) -> bool {
-    let all: u64 = view.levels.iter().map(LevelView::bytes).sum();
+    let all: u64 = view.levels.iter().map(|level| level.bytes()).sum();
     all + view.base_bytes <= placement::room_above(view)
 }
 
@@ -75,7 +76,7 @@ pub(super) fn fits_above(view: &View) -> bool {
 /// everything fits above, and for the last level, it is what is there.
 pub(super) fn shares(view: &View) -> Vec<u64> {
     if fits_above(view) {
-        return view.levels.iter().map(LevelView::bytes).collect();
+        return view.levels.iter().map(|level| level.bytes()).collect();
     }
     let mut shares = level_targets(view);
     shares[0] = view.base_bytes;
@@ -274,7 +275,7 @@ pub(super) fn moved(table: &TableView, from: usize, to: usize) -> Plan {
 }
 
 /// Whether no table of these levels has keys from `smallest` to `largest`.
-pub(super) fn is_free_of(levels: &[LevelView], smallest: &[u8], largest: &[u8]) -> bool {
+pub(super) fn is_free_of(levels: &[Arc<LevelView>], smallest: &[u8], largest: &[u8]) -> bool {
     levels.iter().all(|level| level.overlapping(smallest, largest).next().is_none())
 }
 

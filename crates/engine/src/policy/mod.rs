@@ -67,7 +67,14 @@ pub(crate) struct LevelView {
 /// What the guards of an earlier version look like, level by level: a version shares most of its guards with the one before. Guards are
 /// not kept: tables go with the last version that has them.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Vec<Vec<(Weak<Guard>, Arc<GuardView>)>>);
+pub(crate) struct Seen(Vec<SeenLevel>);
+
+#[derive(Debug, Default)]
+struct SeenLevel {
+    guards: Vec<Weak<Guard>>,
+    /// What they look like.
+    view: Arc<LevelView>,
+}
 
 /// A plan that is being carried out: what it reads, and where it will write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +96,7 @@ fn behind(key: &[u8]) -> Vec<u8> {
 /// What a policy decides from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
-    pub(crate) levels: Vec<LevelView>,
+    pub(crate) levels: Vec<Arc<LevelView>>,
     pub(crate) running: Vec<RunningPlan>,
     /// How often a table's data was read from media lately: the power of two of reads per mebibyte; 0 for those that are not here, and
     /// for all where there is one tier.
@@ -332,25 +339,37 @@ impl View {
 
 impl Seen {
     /// The levels of a version, which is the one that is looked at next time.
-    fn look(&mut self, version: &Version, options: &Options) -> Vec<LevelView> {
-        self.0.resize_with(LEVELS_MAX, Vec::new);
-        let mut levels = vec![LevelView::default(); LEVELS_MAX];
-        for ((level, before), view) in version.levels.iter().zip(&mut self.0).zip(&mut levels) {
-            let mut now = Vec::with_capacity(level.guards.len());
-            let mut known = before.iter().peekable();
-            for guard in &level.guards {
-                // Both are in key order.
-                while known.next_if(|(_, seen)| seen.start < guard.start).is_some() {}
-                // Nothing else can lie where a guard was as long as somebody holds on to it weakly.
-                let same = known.next_if(|(other, _)| other.as_ptr() == Arc::as_ptr(guard));
-                let view =
-                    same.map_or_else(|| Arc::new(guard_view(guard, options)), |(_, view)| view.clone());
-                now.push((Arc::downgrade(guard), view));
-            }
-            *view = LevelView::new(now.iter().map(|(_, view)| view.clone()).collect());
-            *before = now;
+    fn look(&mut self, version: &Version, options: &Options) -> Vec<Arc<LevelView>> {
+        self.0.resize_with(LEVELS_MAX, SeenLevel::default);
+        for (level, seen) in version.levels.iter().zip(&mut self.0) {
+            seen.look(&level.guards, options);
         }
-        levels
+        self.0.iter().map(|seen| seen.view.clone()).collect()
+    }
+}
+
+impl SeenLevel {
+    fn look(&mut self, guards: &[Arc<Guard>], options: &Options) {
+        // Nothing else can lie where a guard was as long as somebody holds on to it weakly.
+        let is = |seen: &Weak<Guard>, guard: &Arc<Guard>| seen.as_ptr() == Arc::as_ptr(guard);
+        if self.guards.len() == guards.len() && self.guards.iter().zip(guards).all(|(a, b)| is(a, b)) {
+            return;
+        }
+        let before = std::mem::take(self);
+        // No view has it any more, as a rule; what did not change need not be touched then.
+        let views = Arc::try_unwrap(before.view).unwrap_or_else(|shared| (*shared).clone()).guards;
+        let mut known = before.guards.into_iter().zip(views).peekable();
+        let (mut kept, mut views) = (Vec::with_capacity(guards.len()), Vec::with_capacity(guards.len()));
+        for guard in guards {
+            // Both are in key order.
+            while known.next_if(|(seen, view)| !is(seen, guard) && view.start < guard.start).is_some() {}
+            let (seen, view) = known
+                .next_if(|(seen, _)| is(seen, guard))
+                .unwrap_or_else(|| (Arc::downgrade(guard), Arc::new(guard_view(guard, options))));
+            kept.push(seen);
+            views.push(view);
+        }
+        *self = Self { guards: kept, view: Arc::new(LevelView::new(views)) };
     }
 }
 
@@ -388,7 +407,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     }
     let merge = || match view.runs_max {
         // It had more once.
-        ..=1 if view.levels[1..].iter().any(LevelView::has_several_runs) => fragmented::collapse(view),
+        ..=1 if view.levels[1..].iter().any(|level| level.has_several_runs()) => fragmented::collapse(view),
         ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)),
         _ => fragmented::plan(view).or_else(|| fragmented::reclaim(view)),
     };

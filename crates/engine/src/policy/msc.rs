@@ -16,7 +16,7 @@
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
-use super::{LevelView, Plan, TableView, View};
+use super::{Plan, TableView, View};
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
 use crate::version::LEVELS_MAX;
@@ -194,7 +194,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         })
         .or_else(|| Some((fitting.filter(helps).min_by(by_growth)?, Pinning::NONE)))?;
     // Its tables may have keys outside the range.
-    let level = view.levels.get(store.level).into_iter().flat_map(LevelView::tables);
+    let level = view.levels.get(store.level).into_iter().flat_map(|level| level.tables());
     let tables: Vec<&TableView> = level.filter(|table| range.tables.contains(&table.number)).collect();
     let smallest = tables.iter().map(|table| &table.smallest).chain([&range.from]).min()?;
     let largest = tables.iter().map(|table| &table.largest).chain([&range.to]).max()?;

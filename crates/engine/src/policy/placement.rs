@@ -17,6 +17,7 @@
 
 use super::{LevelView, Plan, TableView, View, leveled};
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// Of a tier, what jobs on their way may need: one part in so many, and no less than so many bytes.
 pub(crate) const KEEP_FREE_SHARE: u64 = 64;
@@ -61,7 +62,7 @@ fn rooms(view: &View) -> Vec<u64> {
 /// Room for tables on the first so many tiers.
 fn rooms_of_first(view: &View, tiers: usize) -> Vec<u64> {
     let room = |(i, tier): (usize, &TierView)| {
-        let tables = view.levels.iter().flat_map(LevelView::tables).filter(|table| table.tier == i);
+        let tables = view.levels.iter().flat_map(|level| level.tables()).filter(|table| table.tier == i);
         (tier.free + tables.map(|table| table.bytes).sum::<u64>()).saturating_sub(tier.kept())
     };
     view.tiers.iter().take(tiers).enumerate().map(room).collect()
@@ -84,8 +85,10 @@ fn take(rooms: &mut [u64], mut bytes: u64) {
 /// Every table, by rank.
 fn wishes(view: &View) -> Vec<Wish<'_>> {
     let last = view.tiers.len() - 1;
-    let tables = |(level, seen)| LevelView::tables(seen).map(move |table| (level, table));
-    let mut ranked: Vec<(usize, &TableView)> = view.levels.iter().enumerate().flat_map(tables).collect();
+    fn all((level, seen): (usize, &Arc<LevelView>)) -> impl Iterator<Item = (usize, &TableView)> {
+        seen.tables().map(move |table| (level, table))
+    }
+    let mut ranked: Vec<(usize, &TableView)> = view.levels.iter().enumerate().flat_map(all).collect();
     let warmth =
         |table: &TableView| view.heat.get(&table.number).copied().unwrap_or(0) + u32::from(table.tier < last);
     ranked.sort_by(|(a_level, a), (b_level, b)| {

@@ -11,7 +11,7 @@
 //! Where the last tier is short of room one level is all that is wanted. A level that is there stays until it would be wanted only at half that size, and is merged down then. Merges between
 //! levels are those of leveled compaction ([`leveled`]): the tables that drag the fewest bytes along first.
 
-use super::{LevelView, Plan, View, leveled};
+use super::{Plan, View, leveled};
 
 /// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
 /// empty.
@@ -42,7 +42,7 @@ pub(crate) fn first_level(levels: &[u64], store_bytes: u64, ratio: u64) -> usize
 /// The next merge between levels, if one is due: of the level that is furthest over its target.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     let store = view.store.as_ref()?;
-    let levels: Vec<u64> = view.levels.iter().map(LevelView::bytes).collect();
+    let levels: Vec<u64> = view.levels.iter().map(|level| level.bytes()).collect();
     let mut due: Vec<(f64, usize)> = targets(&levels, store.bytes, view.ratio)
         .into_iter()
         .take(levels.len() - 1)

@@ -3,7 +3,6 @@ use super::super::{GuardView, RunningPlan, TierView};
 use super::*;
 use expect_test::{Expect, expect};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
@@ -11,7 +10,7 @@ use std::sync::Arc;
 /// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
-        levels: vec![LevelView::default(); 8],
+        levels: vec![Arc::default(); 8],
         running: Vec::new(),
         heat: BTreeMap::new(),
         lingering: BTreeSet::new(),
@@ -71,7 +70,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
             Arc::new(GuardView::new(start.into(), runs(&mut view, guard)))
         });
         let level_view = LevelView::new(guards.collect());
-        view.levels[level.parse::<usize>().unwrap()] = level_view;
+        view.levels[level.parse::<usize>().unwrap()] = Arc::new(level_view);
     }
     view
 }
@@ -290,7 +289,7 @@ fn tombstones_stay_while_older_data_lies_deeper() {
 fn change_runs(view: &mut View, level: usize, change: impl FnOnce(&mut Vec<RunView>)) {
     let mut runs = view.levels[level].guards.first().map_or(Vec::new(), |guard| guard.runs.clone());
     change(&mut runs);
-    view.levels[level] = LevelView::new(vec![Arc::new(GuardView::new(Vec::new(), runs))]);
+    view.levels[level] = Arc::new(LevelView::new(vec![Arc::new(GuardView::new(Vec::new(), runs))]));
 }
 
 /// Applies plans to sizes alone, until nothing is due.
