@@ -22,9 +22,8 @@ use crate::store::Index;
 use crate::table::FLOOR_ENTRY_BYTES;
 use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
-use crate::version::{Edit, Level, Run, TableHandle, TableMeta};
+use crate::version::{Edit, Run, TableHandle, TableMeta};
 use cuesta_device::{ALIGNMENT, Cause};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A merge reads one part in so many of the memory number ahead, over all its runs.
@@ -228,20 +227,20 @@ impl Engine {
     /// Carries out a plan.
     pub(super) fn compact(&self, plan: &Plan) -> Result<()> {
         let current = self.current.load_full();
-        let mut named = plan.running().inputs;
-        named.sort_unstable();
-        let tables = current.version.tables();
-        let inputs: BTreeMap<u64, Arc<TableHandle>> = tables
-            .filter(|table| named.binary_search(&table.meta.number).is_ok())
-            .map(|table| (table.meta.number, table.clone()))
-            .collect();
-        let find = |number: u64| {
-            let found = inputs.get(&number).cloned();
+        // A plan's tables are among its keys, which few guards of many have.
+        let runs = |level: usize, smallest: &[u8], largest: &[u8]| {
+            let level = current.version.levels.get(level);
+            let guards = level.map_or(&[][..], |level| level.guards_of(smallest, largest));
+            guards.iter().flat_map(|guard| &guard.runs)
+        };
+        let find = |number: u64, level: usize, smallest: &[u8], largest: &[u8]| {
+            let mut tables = runs(level, smallest, largest).flat_map(|run| &run.tables);
+            let found = tables.find(|table| table.meta.number == number).cloned();
             found.ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
         };
         match plan {
-            Plan::Move { table, to, .. } => {
-                let meta = find(*table)?.meta.clone();
+            Plan::Move { table, from, to, smallest, largest } => {
+                let meta = find(*table, *from, smallest, largest)?.meta.clone();
                 drop(current);
                 self.move_table(meta, *to)
             }
@@ -254,17 +253,20 @@ impl Engine {
                 drop(current);
                 self.release(pinning, *bytes)
             }
-            Plan::Relocate { table, level, to, .. } => self.relocate(find(*table)?.as_ref(), *level, *to),
+            Plan::Relocate { table, level, to, smallest, largest } => {
+                self.relocate(find(*table, *level, smallest, largest)?.as_ref(), *level, *to)
+            }
             Plan::Merge { level, above, output_level, below, joins, drop_tombstones, smallest, largest } => {
                 let chosen = |run: &Run| -> Vec<Arc<TableHandle>> {
                     run.tables.iter().filter(|table| above.contains(&table.meta.number)).cloned().collect()
                 };
-                let runs = current.version.levels.get(*level).into_iter().flat_map(Level::runs).map(chosen);
+                let above_runs = runs(*level, smallest, largest).map(chosen);
+                let of_output = |number: &u64| find(*number, *output_level, smallest, largest);
                 let job = MergeJob {
                     level: *level,
-                    above: runs.filter(|run| !run.is_empty()).collect(),
+                    above: above_runs.filter(|run| !run.is_empty()).collect(),
                     output: *output_level,
-                    below: below.iter().map(|number| find(*number)).collect::<Result<_>>()?,
+                    below: below.iter().map(of_output).collect::<Result<_>>()?,
                     joins: *joins,
                     bottom: *drop_tombstones,
                     smallest: smallest.clone(),
