@@ -20,6 +20,7 @@ const RUN_BYTES_MIN: u64 = 64 << 10;
 const ROUNDS: u64 = 3;
 /// Room a store has, in tenths of its data: what is mapped is taken from memory at once.
 const ROOM_TENTHS: u64 = 25;
+const ROOM_BYTES_MIN: u64 = 16 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 
 pub(super) const NVLSM: &str = "nvlsm";
@@ -27,8 +28,7 @@ pub(super) const LEVELED: &str = "leveled";
 pub(super) const FRAGMENTED: &str = "fragmented";
 pub(super) const ROCKSDB: &str = "rocksdb";
 pub(super) const FJALL: &str = "fjall";
-pub(super) const ADAPTIVE: &str = "nvlsm, adaptive";
-pub(super) const TWO: &str = "nvlsm, 2 floors";
+const TWO: &str = "nvlsm, 2 floors";
 /// Numbers of floors that are compared, with their names.
 pub(super) const BY_FLOORS: [(&str, u32); 5] =
     [("1 floor", 1), ("2 floors", 2), ("4 floors", 4), ("10 floors", 10), ("20 floors", 20)];
@@ -55,7 +55,6 @@ pub(super) const YCSB: Run = run("nvlsm-ycsb", |setting| {
     use Workload::{A, B, C, D, E, F};
     let mut entries = all_three(setting, PCM);
     entries.push(ours(setting, TWO, "nvlsm,floors=2", PCM));
-    entries.push(ours(setting, ADAPTIVE, "nvlsm,floors=auto", PCM));
     let base = base(setting);
     let load = Config { distribution: None, ..base.load.clone() };
     let stage = |workload| match workload {
@@ -127,7 +126,7 @@ fn base(setting: &Setting) -> Plan {
 fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
     let data_bytes = records(setting) * (Keys::Short.bytes() + value_bytes as u64);
     // Entries of short values take more than these.
-    let room = (data_bytes + records(setting) * 64) * ROOM_TENTHS / 10;
+    let room = ROOM_BYTES_MIN + (data_bytes + records(setting) * 64) * ROOM_TENTHS / 10;
     Plan {
         entries: Vec::new(),
         stages: Vec::new(),

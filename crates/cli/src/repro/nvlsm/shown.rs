@@ -57,6 +57,12 @@ pub(super) fn figure_12(records: &[&Record]) -> Vec<String> {
     table(&["100 % puts", "80 %", "50 %", "20 %", "0 %"], rows)
 }
 
+/// Operations a second of YCSB's workloads (Fig. 17 and 18).
+pub(super) fn ycsb(records: &[&Record]) -> Vec<String> {
+    use Workload::{A, B, C, D, E, F, Load};
+    table(&["load", "a", "b", "c", "d", "e", "f"], by_workload(records[0], &[Load, A, B, C, D, E, F], rate))
+}
+
 /// Microseconds by floors (Fig. 13).
 pub(super) fn figure_13(records: &[&Record]) -> Vec<String> {
     let workloads = [Workload::W, Workload::W80, Workload::C];
