@@ -12,12 +12,13 @@ use super::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
-use crate::policy::{self, Plan, RunningPlan, Seen, TierView, View};
+use crate::policy::{self, LevelView, Plan, RunningPlan, Seen, TierView, View};
+use crate::version::Version;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 /// A job that failed for another reason than room is tried this often.
@@ -101,8 +102,8 @@ pub(crate) struct Background {
     wanted: AtomicU64,
     /// A writer was refused, or waits, for want of room.
     reclaim: AtomicBool,
-    /// What the last view of the tables had. Locked after `state`, if both are.
-    seen: Mutex<Seen>,
+    /// What the last view of the tables had. Nobody waits for anything while it is locked, so simulations need not know of it.
+    seen: std::sync::Mutex<Seen>,
 }
 
 /// Work for a worker.
@@ -119,7 +120,7 @@ enum Job {
 impl Background {
     pub(crate) fn new(sched: &Sched) -> Self {
         let (state, changed) = (Mutex::new(sched, State::default()), Condvar::new(sched));
-        let seen = Mutex::new(sched, Seen::default());
+        let seen = std::sync::Mutex::new(Seen::default());
         Self { state, changed, wanted: AtomicU64::new(0), reclaim: AtomicBool::new(false), seen }
     }
 
@@ -491,13 +492,24 @@ impl Engine {
         (!is_empty).then(|| {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
             let tiers = tiers.collect();
-            let mut seen = self.background.seen.lock();
-            let about = (reclaim, &mut *seen);
+            let levels = self.levels_view(&current.version);
+            let about = (reclaim, levels);
             let mut view = View::of(&current.version, &self.options, running, tiers, store, about);
-            drop(seen);
             self.weigh(&mut view, &current);
             view
         })
+    }
+
+    /// What the levels look like. Of guards that are as they were the last time nothing is looked at.
+    fn levels_view(&self, version: &Version) -> Vec<Arc<LevelView>> {
+        let mut seen = self.background.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let levels = seen.look(version, &self.options);
+        debug_assert_eq!(
+            levels,
+            Seen::default().look(version, &self.options),
+            "guards are not as they were seen"
+        );
+        levels
     }
 
     /// Syncs the log again and again, for `Interval`.

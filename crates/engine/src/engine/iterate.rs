@@ -19,10 +19,14 @@ use crate::merge::Merge;
 use crate::planted::{self, Bug};
 use crate::store::StoreCursor;
 use crate::table::{Fill, ReadAhead, TableCursor};
-use crate::version::TableHandle;
+use crate::version::{Layer, Spot, TableHandle};
 use cuesta_device::Cause;
 use std::ops::Bound;
 use std::sync::Arc;
+
+/// A walk over so many tables at most holds these alone, so that it keeps no files of others; one over more holds the whole version,
+/// and looks for its tables as it comes to them.
+const LISTED_MAX: usize = 64;
 
 /// One sorted input of a merge.
 #[derive(Debug)]
@@ -35,39 +39,49 @@ pub(crate) enum Source {
 /// Opens a cursor in a table of a run.
 type OpenTable = Box<dyn Fn(&Arc<TableHandle>) -> Result<TableCursor> + Send>;
 
-/// A cursor over the disjoint tables of a run; only the present table is open.
+/// A cursor over disjoint tables; only the present one is open.
 pub(crate) struct RunCursor {
-    tables: Vec<Arc<TableHandle>>,
+    tables: Layer,
+    /// Tables that have nothing inside are as if they were not there.
+    range: KeyRange,
     /// Which table, and the cursor in it.
-    at: Option<(usize, TableCursor)>,
+    at: Option<(Spot, TableCursor)>,
     open: OpenTable,
 }
 
 impl std::fmt::Debug for RunCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RunCursor({} tables, at {:?})", self.tables.len(), self.at.as_ref().map(|at| at.0))
+        write!(f, "RunCursor(at {:?})", self.at.as_ref().map(|at| at.0))
     }
 }
 
 impl RunCursor {
     pub(crate) fn new(
-        tables: Vec<Arc<TableHandle>>,
+        tables: Layer,
+        range: KeyRange,
         open: impl Fn(&Arc<TableHandle>) -> Result<TableCursor> + Send + 'static,
     ) -> Self {
-        Self { tables, at: None, open: Box::new(open) }
+        Self { tables, range, at: None, open: Box::new(open) }
     }
 
-    /// Opens table `i`; past the end when there is no such table.
-    fn open_table(&mut self, i: Option<usize>) -> Result<Option<&mut TableCursor>> {
-        let Some((i, table)) = i.and_then(|i| Some((i, self.tables.get(i)?))) else {
+    /// Whether a table has anything inside.
+    fn is_inside(&self, spot: Spot) -> bool {
+        let table = self.tables.table(spot);
+        table.is_some_and(|table| self.range.touches(table.smallest(), table.largest()))
+    }
+
+    /// Opens the table there; past the end when there is none.
+    fn open_table(&mut self, spot: Option<Spot>) -> Result<Option<&mut TableCursor>> {
+        let spot = spot.filter(|spot| self.is_inside(*spot));
+        let Some((spot, table)) = spot.and_then(|spot| Some((spot, self.tables.table(spot)?))) else {
             self.at = None;
             return Ok(None);
         };
         let cursor = match self.at.take() {
-            Some((at, cursor)) if at == i => cursor,
+            Some((at, cursor)) if at == spot => cursor,
             _ => (self.open)(table)?,
         };
-        let (_, cursor) = self.at.insert((i, cursor));
+        let (_, cursor) = self.at.insert((spot, cursor));
         Ok(Some(cursor))
     }
 
@@ -82,13 +96,13 @@ impl RunCursor {
 
     /// Where the present table has nothing more, the neighbour on that side goes on.
     fn spill(&mut self, forward: bool) -> Result<()> {
-        while let Some((i, cursor)) = &self.at {
+        while let Some((spot, cursor)) = &self.at {
             if cursor.entry().is_some() {
                 return Ok(());
             }
             let (next, target) = match forward {
-                true => (Some(i + 1), Target::First),
-                false => (i.checked_sub(1), Target::Last),
+                true => (self.tables.after(*spot), Target::First),
+                false => (self.tables.before(*spot), Target::Last),
             };
             if let Some(cursor) = self.open_table(next)? {
                 cursor.go(target)?;
@@ -100,15 +114,24 @@ impl RunCursor {
 
 impl Cursor for RunCursor {
     fn begin(&mut self, target: Target<'_>) -> Result<()> {
-        let i = match target {
-            Target::AtOrAfter(key, _) => Some(self.tables.partition_point(|table| table.largest() < key)),
-            Target::Before(key, _) => {
-                self.tables.partition_point(|table| table.smallest() <= key).checked_sub(1)
+        let spot = match target {
+            Target::AtOrAfter(key, _) => self.tables.first_to_reach(key),
+            Target::Before(key, _) => self.tables.last_to_begin(key),
+            Target::First => self
+                .range
+                .low_key()
+                .map_or_else(|| self.tables.first(), |key| self.tables.first_to_reach(key)),
+            Target::Last => {
+                self.range.high_key().map_or_else(|| self.tables.last(), |key| self.tables.last_to_begin(key))
             }
-            Target::First => Some(0),
-            Target::Last => self.tables.len().checked_sub(1),
         };
-        self.guarded(|run| run.open_table(i)?.map_or(Ok(()), |cursor| cursor.begin(target)))
+        // One that ends with the key which a range begins behind, or begins with the one that it ends before, is passed by.
+        let spot = spot.and_then(|spot| match (self.is_inside(spot), target.is_forward()) {
+            (true, _) => Some(spot),
+            (false, true) => self.tables.after(spot),
+            (false, false) => self.tables.before(spot),
+        });
+        self.guarded(|run| run.open_table(spot)?.map_or(Ok(()), |cursor| cursor.begin(target)))
     }
 
     fn finish(&mut self, target: Target<'_>) -> Result<()> {
@@ -187,6 +210,9 @@ pub(crate) struct KeyRange {
 }
 
 impl KeyRange {
+    /// Every key of every keyspace.
+    pub(crate) const ALL: Self = Self { low: Bound::Unbounded, high: Bound::Unbounded };
+
     fn above_low(&self, key: &[u8]) -> bool {
         match &self.low {
             Bound::Included(low) => key >= low.as_slice(),
@@ -504,13 +530,24 @@ impl Engine {
             let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, limit);
             sources.push(Source::Store(Box::new(cursor)));
         }
-        let inside = |table: &&Arc<TableHandle>| range.touches(table.smallest(), table.largest());
-        let layers = current.version.levels.iter().flat_map(|level| level.layers());
-        let runs: Vec<Vec<_>> = layers.map(|layer| layer.filter(inside).cloned().collect()).collect();
-        let entries: u64 = runs.iter().flatten().map(|table| table.meta.entries).sum();
+        let version = &current.version;
+        let from = range.low_key().unwrap_or_default();
+        let few = range.high_key().filter(|to| version.has_few_among(from, to, LISTED_MAX));
+        let (layers, entries): (Vec<(Layer, u64)>, u64) = match few {
+            Some(to) => {
+                let among = version.levels.iter().flat_map(|level| level.layers_among(from, to));
+                let among: Vec<_> = among.filter(|tables| !tables.is_empty()).collect();
+                let entries = among.iter().flatten().map(|table| table.meta.entries).sum();
+                let listed = |tables: Vec<Arc<TableHandle>>| {
+                    let bytes = tables.iter().map(|table| table.meta.data_bytes).sum();
+                    (Layer::Listed(tables), bytes)
+                };
+                (among.into_iter().map(listed).collect(), entries)
+            }
+            None => (version.layers().collect(), version.entries()),
+        };
         let (low, high) = (range.low_key().map(Arc::from), range.high_key().map(Arc::from));
-        for tables in runs.into_iter().filter(|tables| !tables.is_empty()) {
-            let bytes: u64 = tables.iter().map(|table| table.meta.data_bytes).sum();
+        for (layer, bytes) in layers {
             let expected = limit.map_or(0.0, |limit| limit as f64 * bytes as f64 / entries.max(1) as f64);
             let read_ahead = ReadAhead {
                 // Runs do not take turns evenly: an eighth more.
@@ -523,7 +560,7 @@ impl Engine {
             let open = move |handle: &Arc<TableHandle>| {
                 Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, read_ahead.clone()))
             };
-            sources.push(Source::Run(Box::new(RunCursor::new(tables, open))));
+            sources.push(Source::Run(Box::new(RunCursor::new(layer, range.clone(), open))));
         }
         sources
     }

@@ -7,7 +7,7 @@ use super::Engine;
 use super::admission::{Paced, Work};
 use super::background::RetiredLog;
 use super::commit::Root;
-use super::iterate::{RunCursor, Source};
+use super::iterate::{KeyRange, RunCursor, Source};
 use super::store::Demotion;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +22,7 @@ use crate::store::Index;
 use crate::table::FLOOR_ENTRY_BYTES;
 use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
-use crate::version::{Edit, Run, TableHandle, TableMeta};
+use crate::version::{Edit, Layer, Run, TableHandle, TableMeta};
 use cuesta_device::{ALIGNMENT, Cause};
 use std::sync::Arc;
 
@@ -464,7 +464,7 @@ impl Engine {
             let data = tiers.metered(data, tier as usize, cause);
             Ok(handle.table()?.cursor_over(data, cache.clone(), read_ahead))
         };
-        Source::Run(Box::new(RunCursor::new(tables, open)))
+        Source::Run(Box::new(RunCursor::new(Layer::Listed(tables), KeyRange::ALL, open)))
     }
 
     /// Writes what readers can still see of `input` as tables of `level`.

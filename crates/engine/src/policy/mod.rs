@@ -301,15 +301,14 @@ impl View {
         seen.bytes() - busy.map(|table| table.bytes).sum::<u64>()
     }
 
-    /// The view of a version. Linear in its guards, and in the tables of those that `seen` does not have; where there are several tiers,
-    /// in all of its tables.
+    /// The view of a version that looks like these levels; where there are several tiers, linear in its tables.
     pub(crate) fn of(
         version: &Version,
         options: &Options,
         running: &[RunningPlan],
         tiers: Vec<TierView>,
         store: Option<StoreView>,
-        (reclaim, seen): (bool, &mut Seen),
+        (reclaim, levels): (bool, Vec<Arc<LevelView>>),
     ) -> Self {
         let (mut heat, mut lingering) = (BTreeMap::new(), BTreeSet::new());
         for table in version.tables().filter(|_| tiers.len() > 1) {
@@ -317,8 +316,6 @@ impl View {
             heat.extend(reads.checked_ilog2().map(|n| (table.meta.number, n + 1)));
             lingering.extend(table.lingers().then_some(table.meta.number));
         }
-        let levels = seen.look(version, options);
-        debug_assert_eq!(levels, Seen::default().look(version, options), "what was seen before is not there");
         Self {
             levels,
             running: running.to_vec(),
@@ -338,8 +335,8 @@ impl View {
 }
 
 impl Seen {
-    /// The levels of a version, which is the one that is looked at next time.
-    fn look(&mut self, version: &Version, options: &Options) -> Vec<Arc<LevelView>> {
+    /// The levels of a version. Linear in its guards, and in the tables of those that were not seen the last time.
+    pub(crate) fn look(&mut self, version: &Version, options: &Options) -> Vec<Arc<LevelView>> {
         self.0.resize_with(LEVELS_MAX, SeenLevel::default);
         for (level, seen) in version.levels.iter().zip(&mut self.0) {
             seen.look(&level.guards, options);

@@ -13,6 +13,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod edit;
+mod layer;
 pub(crate) mod manifest;
 mod opened;
 pub(crate) mod superblock;
@@ -20,14 +21,16 @@ pub(crate) mod tables;
 
 pub(crate) use catalog::{Catalog, KeyspaceState};
 pub(crate) use edit::{Edit, InMemory, TableMeta};
+pub(crate) use layer::{Layer, Spot};
 pub(crate) use tables::{TableHandle, Tables};
 
 use crate::error::{Error, Result};
 use crate::planted::{self, Bug};
+use layer::Sums;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Done, or why what an edit asks for does not fit.
 type Fits = std::result::Result<(), String>;
@@ -39,9 +42,11 @@ type Present = BTreeMap<u64, (usize, Arc<TableHandle>)>;
 pub(crate) const LEVELS_MAX: usize = 8;
 
 /// The tables of a store at one moment.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Version {
     pub(crate) levels: Vec<Level>,
+    /// Reckoned when somebody scans it first.
+    sums: OnceLock<Sums>,
 }
 
 /// Disjoint guards in key order; the first starts at the empty key.
@@ -183,17 +188,6 @@ impl Level {
         self.guards.iter().flat_map(|guard| &guard.runs)
     }
 
-    /// The newest tables of all guards, in key order; those of the runs below these; and so on. Tables of a layer are disjoint,
-    /// so who walks over all of the level needs no more cursors than a guard has runs.
-    pub(crate) fn layers(&self) -> impl Iterator<Item = impl Iterator<Item = &Arc<TableHandle>>> {
-        let most = self.guards.iter().map(|guard| guard.tops().count()).max().unwrap_or(0);
-        let most = if planted::has(Bug::OlderLayersLeftOut) { most.min(1) } else { most };
-        (0..most).map(|i| {
-            let runs = self.guards.iter().filter_map(move |guard| guard.tops().nth(i));
-            runs.flat_map(|run| &run.tables)
-        })
-    }
-
     pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.runs().flat_map(|run| &run.tables)
     }
@@ -217,7 +211,7 @@ impl Version {
     /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
     /// a guard, or overlapping another of its run; a guard that is there already, or is not, or is in level 0.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>) -> Result<Self> {
-        let mut next = self.clone();
+        let mut next = Self { levels: self.levels.clone(), sums: OnceLock::new() };
         let mut present = self.named_by(edit);
         let mut moved: Vec<Arc<TableHandle>> = Vec::new();
         for number in &edit.removed {

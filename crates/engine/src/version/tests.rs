@@ -108,6 +108,43 @@ fn guards_come_back_with_the_first_edit_of_a_new_manifest() {
     expect![": 4[2] 0[3] | q: 8[4] 3[5]"].assert_eq(&shown(&again.version));
 }
 
+/// The tables of a layer, which is walked over both ways.
+fn walked(layer: &Layer) -> Vec<u64> {
+    let number = |spot: Spot| layer.table(spot).unwrap().meta.number;
+    let forward: Vec<Spot> = std::iter::successors(layer.first(), |spot| layer.after(*spot)).collect();
+    let mut back: Vec<Spot> = std::iter::successors(layer.last(), |spot| layer.before(*spot)).collect();
+    back.reverse();
+    assert_eq!(forward, back);
+    forward.into_iter().map(number).collect()
+}
+
+#[test]
+fn layers_are_the_runs_of_all_guards_by_depth() {
+    let tables = ["+1@0[a..c] +2@0[d..e] +3@1[b..d] |m +4@0[m..n] |q |t +5@0[t..u] +6@1[v..w] +7@2[t..z]"];
+    let version = Arc::new(made(&tables).unwrap());
+    let layers: Vec<Layer> = version.layers().map(|(layer, _)| layer).collect();
+    assert_eq!(layers.iter().map(walked).collect::<Vec<_>>(), [vec![3, 4, 7], vec![1, 2, 6], vec![5]]);
+    let number = |layer: &Layer, spot: Option<Spot>| spot.map(|spot| layer.table(spot).unwrap().meta.number);
+    let each = |find: &dyn Fn(&Layer) -> Option<Spot>| -> Vec<Option<u64>> {
+        layers.iter().map(|layer| number(layer, find(layer))).collect()
+    };
+    let reach = |key: &str| each(&|layer| layer.first_to_reach(key.as_bytes()));
+    let begin = |key: &str| each(&|layer| layer.last_to_begin(key.as_bytes()));
+    assert_eq!((reach(""), begin("")), (vec![Some(3), Some(1), Some(5)], vec![None; 3]));
+    assert_eq!((reach("d"), begin("d")), (vec![Some(3), Some(2), Some(5)], vec![Some(3), Some(2), None]));
+    // Behind the last of its guard, and in guards that have nothing.
+    assert_eq!((reach("f"), begin("r")), (vec![Some(4), Some(6), Some(5)], vec![Some(4), Some(2), None]));
+    assert_eq!((reach("v"), begin("zz")), (vec![Some(7), Some(6), None], vec![Some(7), Some(6), Some(5)]));
+    assert_eq!(reach("zz"), [None; 3]);
+    let among = |from: &str, to: &str| -> Vec<Vec<u64>> {
+        let layers = version.levels[2].layers_among(from.as_bytes(), to.as_bytes());
+        layers.map(|tables| tables.iter().map(|table| table.meta.number).collect()).collect()
+    };
+    assert_eq!(among("c", "p"), [vec![3, 4], vec![1, 2]]);
+    assert_eq!(among("e", "e"), [vec![], vec![2]]);
+    assert_eq!(among("r", "v"), [vec![7], vec![6], vec![5]]);
+}
+
 #[test]
 fn what_lies_on_another_goes_with_it_and_is_read_through_the_topmost() {
     let stack = "|m +1@0[a..c] +2@1[b..f]^1 +3@2[d..e]^2 +9@0[m..z]";
@@ -120,7 +157,9 @@ fn what_lies_on_another_goes_with_it_and_is_read_through_the_topmost() {
     assert_eq!((top.smallest(), top.largest()), (&b"a"[..], &b"f"[..]));
     assert_eq!(top.tree().map(|table| table.meta.number).collect::<Vec<_>>(), [3, 2, 1]);
     assert!(guard.runs[0].table_of(b"f").is_some(), "though its own keys end before");
-    assert_eq!(version.levels[2].layers().map(Iterator::count).collect::<Vec<_>>(), [2]);
+    let version = Arc::new(version);
+    let layers: Vec<_> = version.layers().map(|(layer, _)| walked(&layer)).collect();
+    assert_eq!(layers, [[3, 9]]);
     // The order in which an edit names them is nothing.
     let other_way = made(&["+3@2[d..e]^2 +2@1[b..f]^1 +1@0[a..c]"]).unwrap();
     expect![": 2[3] 1[2] 0[1]"].assert_eq(&shown(&other_way));
