@@ -1,11 +1,12 @@
 //! What exists: the tables of each level, as an immutable [`Version`]; the [`Edit`]s that lead from one version to
 //! the next; the manifest that records them; the superblock that points at the manifest.
 //!
-//! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds
-//! runs, newest first; a run is disjoint tables in key order. A table in persistent memory may lie on the one table of the next older run and point into
-//! it; so it goes only together with all that lie on it, and readers find them all through the topmost. No table crosses from one guard into the next. Level 0 has one
-//! guard; profile `fragmented` has many with several runs each in the other levels, the others one with one run
-//! (`docs/decisions/0012-guards-with-several-runs.md`).
+//! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds runs, newest first; a
+//! run is disjoint tables in key order. A table in persistent memory may lie on the one table of the next older run and point into it; so
+//! it goes only together with all that lie on it, and readers find them all through the topmost. No table crosses from one guard into the
+//! next. Level 0 has one guard; profiles `fragmented` and `nvlsm` have many with several runs each in the other levels, the others one with
+//! one run (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
+//! (`docs/decisions/0013-many-tables.md`).
 //!
 //! A version never changes. Readers hold it by `Arc` for as long as they look at it, and a table's files outlive the
 //! last version that names them (see [`tables`]). Finding a key's tables is a binary search for its guard in each level, and
