@@ -5,7 +5,7 @@ use crate::measure::run::{Record, Turn};
 use crate::measure::summary::turns;
 use crate::repro::numbers::{over, over_all, statement};
 use crate::repro::{Statement, Target};
-use cuesta_bench::{Operation, Workload};
+use cuesta_bench::{Operation, Values, Workload};
 
 /// Ours and another way of compaction.
 const LEVELED_BESIDE: (&str, &str) = (NVLSM, LEVELED);
@@ -33,12 +33,17 @@ fn written(turn: &Turn, with_log: bool) -> f64 {
     bytes.map(|(_, bytes)| *bytes).sum::<u64>() as f64
 }
 
+/// Bytes of keys and values of so many records.
+fn data(turn: &Turn, records: f64) -> Option<f64> {
+    let config = &turn.ran.result.config;
+    let Values::Fixed(value_bytes) = config.values else { return None };
+    Some(records * (config.keys.bytes() as f64 + value_bytes as f64))
+}
+
 /// Bytes written for each byte of keys and values.
 pub(super) fn amplification(turn: &Turn, with_log: bool) -> Option<f64> {
-    let config = &turn.ran.result.config;
-    let cuesta_bench::Values::Fixed(value_bytes) = config.values else { return None };
     let writes = count(turn, &[Operation::Insert, Operation::Update, Operation::ReadModifyWrite]);
-    Some(written(turn, with_log) / (writes * (config.keys.bytes() as f64 + value_bytes as f64)))
+    Some(written(turn, with_log) / data(turn, writes)?)
 }
 
 fn with_log(turn: &Turn) -> Option<f64> {
@@ -60,10 +65,7 @@ pub(super) fn gauge(turn: &Turn, name: &str) -> Option<f64> {
 
 /// Room taken for each byte of keys and values.
 pub(super) fn room(turn: &Turn) -> Option<f64> {
-    let config = &turn.ran.result.config;
-    let cuesta_bench::Values::Fixed(value_bytes) = config.values else { return None };
-    let data = config.records as f64 * (config.keys.bytes() as f64 + value_bytes as f64);
-    Some(gauge(turn, "used")? / data)
+    Some(gauge(turn, "used")? / data(turn, turn.ran.result.config.records as f64)?)
 }
 
 pub(super) fn figure_9(records: &[&Record]) -> Vec<Statement> {
