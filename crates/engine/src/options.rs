@@ -6,8 +6,10 @@
 use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
+use crate::policy::mix;
 use crate::profile::{Demotion, Profile, PromoteReads};
 use crate::table::{Compression, FLOORS_MAX};
+use crate::version::OpenMost;
 use cuesta_device::ALIGNMENT;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -162,8 +164,9 @@ pub struct Options {
     /// more tables that a read asks.
     pub runs_max: u32,
     /// In profile `nvlsm`: how many floors, runs that point into those below, a guard may have
-    /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer.
-    pub floors_max: u32,
+    /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer; `None` has it follow
+    /// the mix of reads and writes, from two to ten.
+    pub floors_max: Option<u32>,
     /// Tables in level 0 that make a merge due.
     pub level0_merge: u32,
     /// Tables in level 0 from which on writers are slowed.
@@ -171,7 +174,7 @@ pub struct Options {
     /// Tables in level 0 at which writers wait.
     pub level0_stop: u32,
     /// Tables that stay open at once, each with two files; others are opened again when they are read. `None` takes what
-    /// half the files that the process may open are enough for.
+    /// half the files that the process may open are enough for, and more of those in persistent memory, which are no files.
     pub open_tables_max: Option<u32>,
     /// Threads that flush and compact: 1 to 8.
     pub background_threads: u32,
@@ -183,6 +186,8 @@ pub struct Options {
     pub seed: u64,
 }
 
+/// Tables in persistent memory that stay open at once: each may be a mapping of several pieces, and a process has a limit of these.
+const OPEN_IN_MEMORY_MAX: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
 /// Memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;
@@ -212,7 +217,7 @@ impl Default for Options {
             block_bytes: 4096,
             level_ratio: 10,
             runs_max: 10,
-            floors_max: 10,
+            floors_max: None,
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,
@@ -268,13 +273,18 @@ impl Options {
         bytes + bytes / 32 + (bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
     }
 
-    /// Runs that a guard may have below level 0.
+    /// Most runs that a guard may have below level 0.
     pub(crate) fn runs_max(&self) -> usize {
         match self.profile {
             Some(Profile::Fragmented) => self.runs_max as usize,
-            Some(Profile::NvLsm) => self.floors_max as usize,
+            Some(Profile::NvLsm) => self.floors_max.unwrap_or(*mix::FLOORS.end()) as usize,
             _ => 1,
         }
+    }
+
+    /// Whether the number of runs that a guard may have follows the mix of reads and writes.
+    pub(crate) fn follows_mix(&self) -> bool {
+        self.links_runs() && self.floors_max.is_none()
     }
 
     /// Whether runs of a guard point into one another.
@@ -317,10 +327,15 @@ impl Options {
         (fast / 16).max(2 * self.log_file_bytes())
     }
 
-    /// Tables that stay open at once.
-    pub(crate) fn open_tables_max(&self) -> usize {
-        let by_limit = || getrlimit(Resource::Nofile).current.map_or(u64::MAX, |files| files / 2 / 2);
-        self.open_tables_max.map_or_else(|| by_limit() as usize, |tables| tables as usize)
+    /// Which tables stay open at once.
+    pub(crate) fn open_most(&self) -> OpenMost {
+        let by_files = || getrlimit(Resource::Nofile).current.map_or(u64::MAX, |files| files / 2 / 2);
+        // Those in persistent memory are no files, and leave no blocks to be cached.
+        let (by_default, memory_share) = match self.tiers.iter().all(|tier| tier.persistent_memory) {
+            true => (OPEN_IN_MEMORY_MAX, 2),
+            false => (by_files(), 8),
+        };
+        OpenMost { tables: self.open_tables_max.map_or(by_default, u64::from) as usize, memory_share }
     }
 
     /// Longest value this store takes, in bytes: 1/32 of the memory number, since a merge holds one of each run that it
@@ -412,7 +427,7 @@ impl Options {
         let (least, most) = Self::RUNS_MAX_ALLOWED.into_inner();
         between("runs_max", self.runs_max.into(), least.into(), most.into())?;
         let (least, most) = Self::FLOORS_MAX_ALLOWED.into_inner();
-        between("floors_max", self.floors_max.into(), least.into(), most.into())?;
+        between("floors_max", self.floors_max.unwrap_or(most).into(), least.into(), most.into())?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;

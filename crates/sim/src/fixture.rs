@@ -86,7 +86,7 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
         demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
         runs_max: 2 + rng.below(4) as u32,
-        floors_max: 1 + rng.below(5) as u32,
+        floors_max: Some(1 + rng.below(5) as u32),
         ..Options::default()
     }
 }

@@ -220,8 +220,9 @@ impl Run {
             options.tiers[0].capacity_bytes = shrunk_bytes(self.config.profile);
         }
         if self.config.profile == Profile::NvLsm {
-            // What guards have from before may be more than they may have now.
-            options.floors_max = 1 + (options.floors_max + self.lives as u32) % 5;
+            // What guards have from before may be more than they may have now; none of them has it follow the load.
+            let most = options.floors_max.map_or(0, |most| most + self.lives as u32) % 6;
+            options.floors_max = (most > 0).then_some(most);
         }
         let mut world = world(sched, disk, &options);
         let slow = if self.config.seed % 5 == 3 { Slow::down(&mut world) } else { Slow::default() };

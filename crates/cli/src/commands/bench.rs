@@ -79,15 +79,15 @@ pub(crate) struct Args {
         conflicts_with = "against"
     )]
     max_runs: u32,
-    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads
+    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
+    /// the mix of reads and writes]
     #[arg(
         long,
         value_name = "FLOORS",
-        default_value_t = Options::default().floors_max,
         value_parser = clap::value_parser!(u32).range(floors_allowed()),
         conflicts_with = "against"
     )]
-    max_floors: u32,
+    max_floors: Option<u32>,
     /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
     #[arg(long, default_value = "approx", conflicts_with = "against")]
     demotion: Demotion,

@@ -43,7 +43,7 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Op
             "memtable" => options.memtable_bytes = Some(value.parse::<Size>()?.0),
             "pinned" => options.pinned_percent = Some(number()?),
             "runs" => options.runs_max = number()?,
-            "floors" => options.floors_max = number()?,
+            "floors" => options.floors_max = Some(number()?),
             "level0" => {
                 options.level0_merge = number()?;
                 [options.level0_slow, options.level0_stop] =
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((varied.pinned_percent, plain.pinned_percent), (Some(30), None));
         let (linked, memory) =
             vary(Options::at("x"), "nvlsm,floors=4,level0=10,filter=0,memtable=1MiB,pmem=pcm").unwrap();
-        assert_eq!((linked.floors_max, linked.level0_merge, linked.level0_slow), (4, 10, 30));
+        assert_eq!((linked.floors_max, linked.level0_merge, linked.level0_slow), (Some(4), 10, 30));
         assert_eq!((linked.tiers[0].filter_bits_per_key, linked.memtable_bytes), (0, Some(1 << 20)));
         assert!(linked.tiers[0].persistent_memory && memory.is_some());
         linked.validate().unwrap();

@@ -1,25 +1,31 @@
 //! Which pages of a region are free.
 //!
-//! A map from where free ranges begin to where they end; neighbours are one range. Taking looks for the lowest that is large
-//! enough, which costs a step for each free range before it.
+//! A map from where free ranges begin to where they end, in which neighbours are one range, and the same ranges by size. Taking
+//! finds the smallest that is large enough, the lowest of these; so large ones stay whole as long as others do. Everything is
+//! logarithmic in the number of free ranges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Free ranges.
 #[derive(Debug)]
 pub(super) struct Space {
     free: BTreeMap<u64, u64>,
+    /// Their bytes and where they begin.
+    by_size: BTreeSet<(u64, u64)>,
+    bytes: u64,
 }
 
 impl Space {
     /// All of it is free.
     pub(super) fn new(bytes: u64) -> Self {
-        Self { free: BTreeMap::from([(0, bytes)]) }
+        let mut space = Self { free: BTreeMap::new(), by_size: BTreeSet::new(), bytes: 0 };
+        space.insert(0..bytes);
+        space
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
-        self.free.iter().map(|(start, end)| end - start).sum()
+        self.bytes
     }
 
     /// How many ranges are free.
@@ -27,12 +33,29 @@ impl Space {
         self.free.len()
     }
 
-    /// Takes so many bytes off the lowest range that has them.
+    fn insert(&mut self, range: Range<u64>) {
+        let bytes = range.end - range.start;
+        if bytes > 0 {
+            self.free.insert(range.start, range.end);
+            self.by_size.insert((bytes, range.start));
+            self.bytes += bytes;
+        }
+    }
+
+    /// Takes the free range out that begins there.
+    fn remove(&mut self, start: u64) -> Option<Range<u64>> {
+        let end = self.free.remove(&start)?;
+        self.by_size.remove(&(end - start, start));
+        self.bytes -= end - start;
+        Some(start..end)
+    }
+
+    /// Takes so many bytes off the smallest range that has them.
     pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         if bytes == 0 {
             return Some(0);
         }
-        let (&start, _) = self.free.iter().find(|(start, end)| *end - *start >= bytes)?;
+        let (_, start) = *self.by_size.range((bytes, 0)..).next()?;
         self.take_at(start..start + bytes).then_some(start)
     }
 
@@ -41,11 +64,9 @@ impl Space {
         if let Some(at) = self.take(bytes) {
             return Some(std::iter::once(at..at + bytes).collect());
         }
-        let mut free: Vec<Range<u64>> = self.free.iter().map(|(start, end)| *start..*end).collect();
-        free.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
         let (mut taken, mut left) = (Vec::new(), bytes);
-        for range in free.into_iter().take(most) {
-            let piece = range.start..range.end.min(range.start + left);
+        for (len, start) in self.by_size.iter().rev().take(most) {
+            let piece = *start..start + left.min(*len);
             left -= piece.end - piece.start;
             taken.push(piece);
             if left == 0 {
@@ -63,12 +84,9 @@ impl Space {
         }
         let found = self.free.range(..=range.start).next_back().map(|(start, end)| (*start, *end));
         let Some((start, end)) = found.filter(|(_, end)| *end >= range.end) else { return false };
-        self.free.remove(&start);
-        for left in [start..range.start, range.end..end] {
-            if !left.is_empty() {
-                self.free.insert(left.start, left.end);
-            }
-        }
+        self.remove(start);
+        self.insert(start..range.start);
+        self.insert(range.end..end);
         true
     }
 
@@ -78,14 +96,15 @@ impl Space {
             return;
         }
         let Range { mut start, mut end } = range;
-        if let Some((&before, _)) = self.free.range(..start).next_back().filter(|(_, end)| **end == start) {
-            self.free.remove(&before);
+        let before = self.free.range(..start).next_back().filter(|(_, end)| **end == start);
+        if let Some(before) = before.map(|(before, _)| *before) {
+            self.remove(before);
             start = before;
         }
-        if let Some(behind) = self.free.remove(&end) {
-            end = behind;
+        if let Some(behind) = self.remove(end) {
+            end = behind.end;
         }
-        self.free.insert(start, end);
+        self.insert(start..end);
     }
 }
 
@@ -118,6 +137,8 @@ mod tests {
                     None => refused += 1,
                 }
             }
+            let by_start = space.free.iter().map(|(start, end)| (end - start, *start));
+            assert_eq!(by_start.collect::<BTreeSet<_>>(), space.by_size);
             for (i, a) in taken.iter().enumerate() {
                 assert!(a.end <= 100 && taken[..i].iter().all(|b| a.end <= b.start || b.end <= a.start));
             }
@@ -129,5 +150,20 @@ mod tests {
         assert!(refused > 100, "{refused}");
         taken.drain(..).for_each(|range| space.give(range));
         assert_eq!(space.free, BTreeMap::from([(0, 100)]));
+    }
+
+    #[test]
+    fn the_smallest_that_is_large_enough_is_taken_and_else_the_longest() {
+        let mut space = Space::new(100);
+        for taken in [20..30, 35..40, 60..70] {
+            assert!(space.take_at(taken));
+        }
+        // Free are 0..20, 30..35, 40..60 and 70..100.
+        assert_eq!(space.take(4), Some(30));
+        assert_eq!(space.take(6), Some(0));
+        assert_eq!(space.take(20), Some(40));
+        assert_eq!(space.take(31), None);
+        assert_eq!(space.take_pieces(31, 1), None);
+        assert_eq!(space.take_pieces(31, 2), Some(vec![70..100, 6..7]));
     }
 }

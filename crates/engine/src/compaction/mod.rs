@@ -21,7 +21,6 @@ use crate::version::{InMemory, TableMeta};
 use cuesta_device::{AlignedBuf, Cause, Device};
 pub(crate) use retain::Retain;
 use std::collections::BTreeSet;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -274,24 +273,11 @@ impl<'b> Outputs<'_, 'b> {
             let below = if self.beyond { None } else { (options.under)(key)? };
             reach = below.as_ref().map(|below| below.largest_key().to_vec());
             // Both parts count when a table is cut that lies on nothing.
-            let [data_most, meta_most] = match reach.is_some() {
-                true => [options.most.0, options.most.1],
-                false => [options.most.0, options.most.1].map(|bytes| bytes.min(most)),
-            };
-            for (device, bytes) in
-                [(&data, data_most), (&meta, meta_most)].into_iter().filter(|(_, n)| *n > 0)
-            {
-                match device.reserve(bytes) {
-                    // Less may do.
-                    Err(source) if source.kind() != io::ErrorKind::StorageFull => {
-                        return Err(Error::io(format!("make room for table {number}"), source));
-                    }
-                    _ => {}
-                }
-            }
+            let may_have = if reach.is_some() { u64::MAX } else { most };
+            let most = (options.most.0.min(may_have), options.most.1.min(may_have));
             let behind = self.bounds.first().map_or(self.last.as_slice(), |bound| bound.min(&self.last));
             let shared = key[..common_prefix(key, behind)].to_vec();
-            let floor = FloorOptions { shared, filter_bits_per_key };
+            let floor = FloorOptions { shared, filter_bits_per_key, most };
             let below = below.unwrap_or_default();
             TableWriter::Floor(FloorWriter::new(options.store, number, data, meta, floor, below)?)
         } else {

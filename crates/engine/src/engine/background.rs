@@ -9,8 +9,10 @@
 //! then the store closes for writes.
 
 use super::Engine;
+use super::write::OldLog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
+use crate::policy::mix::Mix;
 use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
 use crate::policy::{self, LevelView, Plan, RunningPlan, Seen, TierView, View};
 use crate::version::Version;
@@ -34,14 +36,7 @@ const TIMES_FULL_MAX: u32 = 2;
 /// A log file that is kept to be filled again.
 const RETIRED_MAX: usize = 1;
 
-/// A log whose entries are all in tables.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RetiredLog {
-    pub(crate) number: u64,
-    pub(crate) bytes: u64,
-}
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     flushing: bool,
     promoting: bool,
@@ -56,7 +51,10 @@ struct State {
     idled: bool,
     /// Nothing was to be planned at this generation of the containers.
     idle_at: Option<u64>,
-    retired: Vec<RetiredLog>,
+    /// Their entries are all in tables.
+    retired: Vec<OldLog>,
+    /// What is asked of the store.
+    mix: Mix,
     threads: Vec<Thread>,
 }
 
@@ -77,6 +75,23 @@ pub(crate) enum Awaited {
 }
 
 impl State {
+    fn new(mix: Mix) -> Self {
+        Self {
+            flushing: false,
+            promoting: false,
+            running: Vec::new(),
+            stopping: false,
+            refused: Default::default(),
+            failures: 0,
+            changes: 0,
+            idled: false,
+            idle_at: None,
+            retired: Vec::new(),
+            mix,
+            threads: Vec::new(),
+        }
+    }
+
     fn end(&mut self, plan: &Plan) {
         let ended = plan.running();
         self.running.retain(|running| *running != ended);
@@ -102,6 +117,8 @@ pub(crate) struct Background {
     wanted: AtomicU64,
     /// A writer was refused, or waits, for want of room.
     reclaim: AtomicBool,
+    /// Floors that a guard may have, where that follows the mix.
+    floors: AtomicU64,
     /// What the last view of the tables had. Nobody waits for anything while it is locked, so simulations need not know of it.
     seen: std::sync::Mutex<Seen>,
 }
@@ -118,10 +135,17 @@ enum Job {
 }
 
 impl Background {
-    pub(crate) fn new(sched: &Sched) -> Self {
-        let (state, changed) = (Mutex::new(sched, State::default()), Condvar::new(sched));
-        let seen = std::sync::Mutex::new(Seen::default());
-        Self { state, changed, wanted: AtomicU64::new(0), reclaim: AtomicBool::new(false), seen }
+    /// For a store with memtables of so many bytes.
+    pub(crate) fn new(sched: &Sched, memtable_bytes: u64) -> Self {
+        let state = State::new(Mix::new(memtable_bytes));
+        Self {
+            floors: AtomicU64::new(state.mix.floors().into()),
+            state: Mutex::new(sched, state),
+            changed: Condvar::new(sched),
+            wanted: AtomicU64::new(0),
+            reclaim: AtomicBool::new(false),
+            seen: std::sync::Mutex::default(),
+        }
     }
 
     pub(crate) fn wake(&self) {
@@ -133,12 +157,12 @@ impl Background {
         self.state.lock().refused(&[Awaited::Flush, Awaited::Merge]).cloned()
     }
 
-    pub(crate) fn take_retired_log(&self) -> Option<RetiredLog> {
+    pub(crate) fn take_retired_log(&self) -> Option<OldLog> {
         self.state.lock().retired.pop()
     }
 
     /// Keeps an old log to be filled again; `false` when there are enough.
-    pub(super) fn keep_retired_log(&self, log: RetiredLog) -> bool {
+    pub(super) fn keep_retired_log(&self, log: OldLog) -> bool {
         let mut state = self.state.lock();
         let keeps = state.retired.len() < RETIRED_MAX && !state.stopping;
         if keeps {
@@ -336,6 +360,7 @@ impl Engine {
             if self.tables.has_garbage() {
                 return Some(Job::Garbage);
             }
+            self.follow_mix(&mut state);
             let current = self.current.load_full();
             let writable = self.failure.get().is_none();
             // Room that a job waits for comes before the job.
@@ -475,6 +500,22 @@ impl Engine {
         self.view(&[]).is_some_and(|view| placement::urgent(&view).is_some())
     }
 
+    /// Has guards have more floors or fewer, by what the store is asked lately.
+    fn follow_mix(&self, state: &mut State) {
+        if self.options.follows_mix() && state.mix.look(self.operations.reads(), self.visible().0) {
+            self.background.floors.store(state.mix.floors().into(), Ordering::Relaxed);
+            state.idle_at = None;
+        }
+    }
+
+    /// Runs that a guard may have at present.
+    pub(super) fn runs_max(&self) -> usize {
+        match self.options.follows_mix() {
+            true => self.background.floors.load(Ordering::Relaxed) as usize,
+            false => self.options.runs_max(),
+        }
+    }
+
     /// What the policy looks at.
     pub(super) fn view(&self, running: &[RunningPlan]) -> Option<View> {
         let current = self.current.load();
@@ -493,7 +534,7 @@ impl Engine {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
             let tiers = tiers.collect();
             let levels = self.levels_view(&current.version);
-            let about = (reclaim, levels);
+            let about = (reclaim, self.runs_max(), levels);
             let mut view = View::of(&current.version, &self.options, running, tiers, store, about);
             self.weigh(&mut view, &current);
             view

@@ -5,10 +5,10 @@
 
 use super::Engine;
 use super::admission::{Paced, Work};
-use super::background::RetiredLog;
 use super::commit::Root;
 use super::iterate::{KeyRange, RunCursor, Source};
 use super::store::Demotion;
+use super::write::OldLog;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
@@ -152,7 +152,7 @@ impl Engine {
                 false => self.log_after_oldest(),
             };
             self.flush_into(store, &sealed, log_start)?;
-            return self.retire_logs(sealed.first_log, log_start);
+            return self.retire_logs(log_start);
         }
         let bytes = sealed.memtable.used_bytes();
         let paced = self.begin_paced(Work::Flush, bytes, 0);
@@ -175,7 +175,7 @@ impl Engine {
             false => self.log_after_oldest(),
         };
         if planted::has(Bug::LogRetiredBeforeEdit) {
-            self.retire_logs(sealed.first_log, log_start)?;
+            self.retire_logs(log_start)?;
         }
         let edit = Edit {
             added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
@@ -187,7 +187,7 @@ impl Engine {
         };
         self.commit_tables(edit, |current| drop(current.sealed.pop()))?;
         self.operations.flushed();
-        self.retire_logs(sealed.first_log, log_start)
+        self.retire_logs(log_start)
     }
 
     /// The first log with entries of another memtable than the oldest, which is being flushed. After a crash several may
@@ -198,28 +198,22 @@ impl Engine {
         newer.last().map_or(current.active_log, |oldest| oldest.first_log)
     }
 
-    /// Removes logs that hold nothing any more, or keeps one to be filled again.
-    fn retire_logs(&self, from: u64, to: u64) -> Result<()> {
-        if !planted::has(Bug::RetiredLogsHeld) {
-            self.with_lead(|_, lead| {
-                lead.log.forget_before(to);
-                Ok(())
-            })?;
-        }
+    /// Removes logs before this one, which hold nothing any more, or keeps one to be filled again.
+    fn retire_logs(&self, first: u64) -> Result<()> {
+        let retired = self.with_lead(|_, lead| {
+            if !planted::has(Bug::RetiredLogsHeld) {
+                lead.log.forget_before(first);
+            }
+            let is_retired = |log: &mut OldLog| log.number < first;
+            Ok(lead.old_logs.extract_if(.., is_retired).collect::<Vec<_>>())
+        })?;
         let fast = self.tiers.fast();
-        let listed = fast.directory.list().map_err(|source| Error::io("list the fast tier", source))?;
-        for file in listed {
-            let Some(FileId { kind: FileKind::Log, number }) = FileId::from_name(&file.name) else {
-                continue;
-            };
-            if !(from..to).contains(&number) {
+        for log in retired {
+            if self.background.keep_retired_log(log) {
                 continue;
             }
-            if self.background.keep_retired_log(RetiredLog { number, bytes: file.bytes }) {
-                continue;
-            }
-            fast.remove(FileId::new(FileKind::Log, number))?;
-            self.log_room.release(fast, file.bytes);
+            fast.remove(FileId::new(FileKind::Log, log.number))?;
+            self.log_room.release(fast, log.bytes);
         }
         Ok(())
     }
@@ -318,7 +312,8 @@ impl Engine {
             meet: None,
         };
         // In steps too where it would fit onto a slower tier only than the one its level belongs to.
-        let belongs = self.view(&[]).map_or(0, |view| placement::of_level(&view, job.output));
+        let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
+        let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= whole.need.data;
         let fits = is_roomy && self.lease_job(whole.need).is_ok();
         if fits || job.below.len() < 2 {
@@ -483,7 +478,8 @@ impl Engine {
         let boundaries = self.boundaries();
         let dead = self.catalog.lock().dead.clone();
         let place = |bytes: u64| {
-            if self.objects.is_some() {
+            // Without a faster one there is nothing to choose.
+            if self.objects.is_some() || job_tier == 0 {
                 return Placed::on(job_tier);
             }
             let bytes = bytes.min(need.data);

@@ -28,7 +28,7 @@ use super::snapshots::Snapshots;
 use super::stats::restore_counters;
 use super::store::{LoadFrom, Store, image_tier, keys_of, load, tracker_of};
 use super::turn::Turn;
-use super::write::{Lead, WriteQueue, apply_payload};
+use super::write::{Lead, OldLog, WriteQueue, apply_payload};
 use super::{Current, Engine, Sealed};
 use crate::cache::Cache;
 use crate::compaction::{OutputOptions, Placed, Retain, write_tables};
@@ -323,7 +323,7 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
     let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
     let cache = Arc::new(Cache::within(Memory::new(options.memory_bytes, memtables), seed));
-    let tables = Tables::new(&world.sched, store, tiers.clone(), cache, options.open_tables_max());
+    let tables = Tables::new(&world.sched, store, tiers.clone(), cache, options.open_most());
     let mut catalog = Catalog::default();
     let floor = superblocks[0].manifest_end;
     let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
@@ -519,13 +519,14 @@ impl Found {
         restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);
         operations.restore_times(&self.catalog.times);
         let log_counted = log.filled_after(0);
-        let older = self.listed[0].iter().filter(|file| {
-            FileId::from_name(&file.name).is_some_and(|id| {
-                let live = self.catalog.log_start..log.end().file;
-                id.kind == FileKind::Log && live.contains(&id.number)
-            })
+        let live = self.catalog.log_start..log.end().file;
+        let older = self.listed[0].iter().filter_map(|file| {
+            let id = FileId::from_name(&file.name)?;
+            let is_older = id.kind == FileKind::Log && live.contains(&id.number);
+            is_older.then_some(OldLog { number: id.number, bytes: file.bytes })
         });
-        let log_bytes = log_counted + older.map(|file| file.bytes).sum::<u64>();
+        let older: Vec<OldLog> = older.collect();
+        let log_bytes = log_counted + older.iter().map(|log| log.bytes).sum::<u64>();
         let log_room = LogRoom::set_aside(&world.sched, self.tiers.fast(), options.log_bytes(), log_bytes);
         let first_log = self.catalog.log_start;
         let sealed = |memtable| Sealed { memtable, first_log };
@@ -540,7 +541,7 @@ impl Found {
         };
         let sched = world.sched;
         let engine = Arc::new(Engine {
-            queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted), last_seq),
+            queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted, older), last_seq),
             root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
             creations: Creations::new(&sched),
             default_keyspace: self.catalog.default_keyspace.clone(),
@@ -552,7 +553,7 @@ impl Found {
             objects: has_store.then(|| Store::new(&sched, &self.catalog.slabs)),
             catalog: Mutex::new(&sched, self.catalog),
             snapshots: Mutex::new(&sched, Snapshots::default()),
-            background: Background::new(&sched),
+            background: Background::new(&sched, options.memtable_bytes()),
             pacer: Pacer::new(&sched),
             operations,
             failure: OnceLock::new(),

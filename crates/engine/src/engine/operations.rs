@@ -259,6 +259,11 @@ impl Operations {
         [read(&self.gets), read(&self.writes), below]
     }
 
+    /// Keys looked up, and scans and cursors put somewhere.
+    pub(super) fn reads(&self) -> u64 {
+        self.gets.load(Ordering::Relaxed) + self.seeks.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn answered(&self, by: usize) {
         self.answered[by].fetch_add(1, Ordering::Relaxed);
     }

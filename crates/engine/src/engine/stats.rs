@@ -140,6 +140,8 @@ pub struct Stats {
     pub objects: Option<ObjectStats>,
     /// From the top.
     pub levels: Vec<LevelStats>,
+    /// Runs that a guard below level 0 may have at present: one, but in profiles `fragmented` and `nvlsm`, which calls them floors.
+    pub runs_max: u64,
     /// Who holds memory.
     pub memory: MemoryStats,
     /// What was found in the cache.
@@ -294,6 +296,7 @@ impl Engine {
             objects,
             sequence: self.visible().0,
             levels: current.version.levels.iter().map(level).collect(),
+            runs_max: self.runs_max() as u64,
             memory,
             cache: CacheStats {
                 blocks: self.tables.cache.block_hits(),
@@ -446,9 +449,13 @@ impl fmt::Display for Stats {
             o.scans
         )?;
         let slowed = o.slowed_nanos as f64 / 1e9;
+        let runs = match self.runs_max {
+            ..=1 => String::new(),
+            most => format!("; up to {most} runs a guard"),
+        };
         writeln!(
             f,
-            "background {} flushes, {} merges, {} relocations; writers slowed {slowed:.3} s",
+            "background {} flushes, {} merges, {} relocations; writers slowed {slowed:.3} s{runs}",
             o.flushes, o.merges, o.relocations
         )?;
         for latency in &self.latencies {

@@ -54,12 +54,27 @@ pub(crate) struct Lead {
     pub(crate) memtable: MemTableWriter,
     /// Bytes of the log's files that the fast tier has counted, for the current file.
     pub(crate) log_counted: u64,
+    /// Earlier files that are not retired yet.
+    pub(crate) old_logs: Vec<OldLog>,
     spare: Group,
 }
 
+/// A log file that nothing is appended to any more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OldLog {
+    pub(crate) number: u64,
+    /// As the fast tier has counted it.
+    pub(crate) bytes: u64,
+}
+
 impl Lead {
-    pub(crate) fn new(log: LogWriter, memtable: MemTableWriter, log_counted: u64) -> Self {
-        Self { log, memtable, log_counted, spare: Group::default() }
+    pub(crate) fn new(
+        log: LogWriter,
+        memtable: MemTableWriter,
+        log_counted: u64,
+        old_logs: Vec<OldLog>,
+    ) -> Self {
+        Self { log, memtable, log_counted, old_logs, spare: Group::default() }
     }
 }
 
@@ -310,7 +325,9 @@ impl Engine {
                 }
             },
         )?;
+        let sealed = OldLog { number: lead.log.end().file, bytes: lead.log_counted };
         lead.log.rotate(next).inspect_err(|error| self.fail(error))?;
+        lead.old_logs.push(sealed);
         lead.log_counted = recycled.map_or(0, |retired| retired.bytes);
         let (writer, memtable) = MemTable::new(self.sched.rng(number).next_u64());
         lead.memtable = writer;

@@ -44,16 +44,27 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let mut due: Vec<(f64, usize, &GuardView)> = Vec::new();
+    // How urgent it is that each level takes in what comes from above.
+    let mut urgency = vec![0.0_f64; view.levels.len()];
     for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate() {
         let over = view.idle_bytes(level) as f64 / target.max(1) as f64;
+        let over = if (1..last).contains(&level) && over > 1.0 { over } else { 0.0 };
+        let mut most = 0.0_f64;
         for guard in seen.guards.iter().filter(|guard| !guard.runs.is_empty()) {
             let mut score = fullness(view, level, guard);
-            if (1..last).contains(&level) && over > 1.0 {
-                score = score.max(over);
-            }
             if score >= 1.0 {
+                // What waits above cannot come down before.
+                score = score.max(urgency[level]);
+            }
+            score = score.max(over);
+            if score >= 1.0 {
+                most = most.max(score);
                 due.push((score, level, guard));
             }
+        }
+        if level < last {
+            let output = output_of(view, level);
+            urgency[output] = urgency[output].max(most);
         }
     }
     // The lower level first where two are equally far over: it makes way for the upper.

@@ -4,6 +4,7 @@
 pub(crate) mod climb;
 pub(crate) mod fragmented;
 pub(crate) mod leveled;
+pub(crate) mod mix;
 pub(crate) mod msc;
 pub(crate) mod placement;
 pub(crate) mod promotion;
@@ -308,7 +309,7 @@ impl View {
         running: &[RunningPlan],
         tiers: Vec<TierView>,
         store: Option<StoreView>,
-        (reclaim, levels): (bool, Vec<Arc<LevelView>>),
+        (reclaim, runs_max, levels): (bool, usize, Vec<Arc<LevelView>>),
     ) -> Self {
         let (mut heat, mut lingering) = (BTreeMap::new(), BTreeSet::new());
         for table in version.tables().filter(|_| tiers.len() > 1) {
@@ -323,7 +324,7 @@ impl View {
             lingering,
             tiers,
             ratio: u64::from(options.level_ratio),
-            runs_max: options.runs_max(),
+            runs_max,
             linked: options.links_runs(),
             guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,

@@ -135,6 +135,9 @@ fn can_go(view: &View, table: &TableView) -> bool {
 
 /// The next table to put elsewhere, if one is.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
+    if view.tiers.len() < 2 {
+        return None;
+    }
     let wishes = wishes(view);
     let idle = |wish: &&Wish<'_>| can_go(view, wish.table);
     let finds_room = |wish: &&Wish<'_>| {
@@ -180,7 +183,7 @@ pub(crate) fn of_level(view: &View, level: usize) -> usize {
         return last;
     }
     let mut above: u64 = leveled::shares(view)[..level].iter().sum();
-    for (i, room) in rooms(view)[..last].iter().enumerate() {
+    for (i, room) in rooms_of_first(view, last).iter().enumerate() {
         if above < *room {
             return i;
         }
@@ -193,7 +196,7 @@ pub(crate) fn of_level(view: &View, level: usize) -> usize {
 /// is kept free for jobs; one that straddles leaves it alone.
 pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
     let last = view.tiers.len() - 1;
-    let rooms = rooms(view);
+    let rooms = rooms_of_first(view, last);
     let mut above: u64 = leveled::claims(view)[..level].iter().sum();
     let own = view.levels[level].bytes();
     for (i, tier) in view.tiers[..last].iter().enumerate() {

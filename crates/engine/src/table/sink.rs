@@ -31,6 +31,10 @@ pub(super) struct Sink {
     unpacked: u32,
     /// Bytes written to the device.
     written: u64,
+    /// What the file has room for already, where that is to be in one piece.
+    reserved: u64,
+    /// Bytes that the file has at most.
+    most: u64,
     /// Checksums of the pages written, where they are wanted.
     sums: Option<Vec<u32>>,
 }
@@ -39,8 +43,18 @@ impl Sink {
     pub(super) fn new(device: Arc<dyn Device>, store: StoreId, file: FileId) -> Result<Self> {
         let place = Place { store, file, offset: 0 };
         let staging = AlignedBuf::zeroed(STAGING_BYTES);
-        let mut sink =
-            Self { device, place, staging, staged: 0, under_way: None, unpacked: 0, written: 0, sums: None };
+        let mut sink = Self {
+            device,
+            place,
+            staging,
+            staged: 0,
+            under_way: None,
+            unpacked: 0,
+            written: 0,
+            reserved: 0,
+            most: 0,
+            sums: None,
+        };
         sink.push(&encode_header(store, file))?;
         Ok(sink)
     }
@@ -48,6 +62,27 @@ impl Sink {
     /// From the file's first byte on, the checksum of each page is kept for [`Sink::sums`].
     pub(super) fn with_sums(self) -> Self {
         Self { sums: Some(Vec::new()), ..self }
+    }
+
+    /// Room for the file, of at most so many bytes, is made in few pieces: one where it is written at once, else twice as much each time.
+    pub(super) fn with_room(self, most: u64) -> Self {
+        Self { most, ..self }
+    }
+
+    /// Has the device find room for as much again as will have been written.
+    fn reserve(&mut self, written: u64) -> Result<()> {
+        let wanted = (2 * written).min(self.most);
+        if wanted <= self.reserved {
+            return Ok(());
+        }
+        self.reserved = wanted;
+        match self.device.reserve(wanted) {
+            // Less may do.
+            Err(source) if source.kind() != io::ErrorKind::StorageFull => {
+                Err(Error::io(format!("make room for {}", self.place.file), source))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The checksums of all pages up to here, the last one shorter.
@@ -87,6 +122,7 @@ impl Sink {
             self.push_sums(&mut sums, STAGING_BYTES);
             self.sums = Some(sums);
         }
+        self.reserve(self.written + STAGING_BYTES as u64)?;
         let free = self.await_write()?.unwrap_or_else(|| AlignedBuf::zeroed(STAGING_BYTES));
         let (buffer, bytes) = (std::mem::replace(&mut self.staging, free), STAGING_BYTES);
         let request = WriteRequest { buffer, bytes, offset: self.written };

@@ -2,7 +2,7 @@
 //! Guarded by one short lock in the engine; no I/O happens under it.
 
 use super::edit::{AddedTable, Edit};
-use super::{TableHandle, Tables, Version};
+use super::{Applied, Present, TableHandle, Tables, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{KeyspaceId, Seq};
 use crate::memory::Holder;
@@ -73,6 +73,8 @@ impl KeyspaceState {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     pub(crate) version: Arc<Version>,
+    /// The tables of that version.
+    present: Present,
     pub(crate) log_start: u64,
     pub(crate) next_file: u64,
     pub(crate) last_seq: Seq,
@@ -114,6 +116,7 @@ impl Default for Catalog {
     fn default() -> Self {
         Self {
             version: Arc::default(),
+            present: Present::new(),
             log_start: 0,
             next_file: 1,
             last_seq: Seq(0),
@@ -195,17 +198,19 @@ impl Catalog {
         let guards = [&edit.guards_added, &edit.guards_removed];
         let changes_guards = guards.iter().any(|guards| !guards.is_empty());
         if !edit.added.is_empty() || !edit.removed.is_empty() || changes_guards {
-            let next = self.version.apply(edit, tables)?;
-            for table in self.version.tables().filter(|table| edit.removed.contains(&table.meta.number)) {
-                match edit.added.iter().find(|added| added.meta.number == table.meta.number) {
-                    None => gone.obsolete.push(table.clone()),
-                    Some(added) if added.meta.data_tier != table.meta.data_tier => {
-                        gone.relocated.push(table.clone());
+            let Applied { version, removed, added } = self.version.apply(edit, tables, &self.present)?;
+            for (number, (_, table)) in removed {
+                self.present.remove(&number);
+                match added.get(&number) {
+                    None => gone.obsolete.push(table),
+                    Some((_, added)) if added.meta.data_tier != table.meta.data_tier => {
+                        gone.relocated.push(table);
                     }
                     Some(_) => {}
                 }
             }
-            self.version = Arc::new(next);
+            self.present.extend(added);
+            self.version = Arc::new(version);
         }
         self.slabs.extend(slabs);
         self.slabs.retain(|number, _| !edit.slabs_removed.contains(number));

@@ -23,6 +23,7 @@ pub(crate) mod tables;
 pub(crate) use catalog::{Catalog, KeyspaceState};
 pub(crate) use edit::{Edit, InMemory, TableMeta};
 pub(crate) use layer::{Layer, Spot};
+pub(crate) use opened::OpenMost;
 pub(crate) use tables::{TableHandle, Tables};
 
 use crate::error::{Error, Result};
@@ -36,8 +37,17 @@ use std::sync::{Arc, OnceLock};
 /// Done, or why what an edit asks for does not fit.
 type Fits = std::result::Result<(), String>;
 
-/// Some tables by number, with their levels.
-type Present = BTreeMap<u64, (usize, Arc<TableHandle>)>;
+/// Tables by number, with their levels.
+pub(crate) type Present = BTreeMap<u64, (usize, Arc<TableHandle>)>;
+
+/// What an edit leads to.
+pub(crate) struct Applied {
+    pub(crate) version: Version,
+    /// Tables that it removes; of these it may put some elsewhere, with their data or without.
+    pub(crate) removed: Present,
+    /// Tables that it adds, or puts elsewhere.
+    pub(crate) added: Present,
+}
 
 /// Levels a version can have, level 0 included.
 pub(crate) const LEVELS_MAX: usize = 8;
@@ -205,22 +215,22 @@ impl Version {
         self.levels.first().map_or(0, |level| level.runs().count())
     }
 
-    /// The version that `edit` leads to. `opener` makes handles for tables that this version does not have. Looks at each table's number
-    /// once; guards that the edit does not change are shared.
+    /// What `edit` leads to. `present` has the tables of this version, so that none of those is looked at which the edit does not name;
+    /// guards that it does not change are shared.
     ///
     /// # Errors
     /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
     /// a guard, or overlapping another of its run; a guard that is there already, or is not, or is in level 0.
-    pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>) -> Result<Self> {
+    pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>, present: &Present) -> Result<Applied> {
         let mut next = Self { levels: self.levels.clone(), sums: OnceLock::new() };
-        let mut present = self.named_by(edit);
-        let mut moved: Vec<Arc<TableHandle>> = Vec::new();
+        let mut removed = Present::new();
         for number in &edit.removed {
-            let Some((level, table)) = present.remove(number) else {
+            let found = present.get(number).filter(|_| !removed.contains_key(number));
+            let Some((level, table)) = found else {
                 return Err(Error::internal(format!("an edit removes table {number}, which is not there")));
             };
-            next.remove(level, &table);
-            moved.push(table);
+            next.remove(*level, table);
+            removed.insert(*number, (*level, table.clone()));
         }
         let removals = edit.guards_removed.iter().map(|guard| (guard, false));
         for ((level, start), adds) in removals.chain(edit.guards_added.iter().map(|guard| (guard, true))) {
@@ -236,40 +246,33 @@ impl Version {
         // What lies on another comes behind it.
         let mut adds: Vec<&edit::AddedTable> = edit.added.iter().collect();
         adds.sort_by_key(|added| added.age);
+        let mut made = Present::new();
         for added in adds {
             let number = added.meta.number;
-            let known = moved.iter().position(|table| table.meta.number == number);
-            let handle = match known {
-                Some(i) if moved[i].meta == added.meta => moved.swap_remove(i),
-                Some(i) => moved.swap_remove(i).relocated(added.meta.clone()),
+            let find = |number: &u64| {
+                let before = || present.get(number).filter(|_| !removed.contains_key(number));
+                made.get(number).or_else(before).map(|(_, table)| table)
+            };
+            if find(&number).is_some() {
+                let level = added.level;
+                return Err(Error::internal(format!("table {number} at level {level}: it is there already")));
+            }
+            let handle = match removed.get(&number) {
+                Some((_, table)) if table.meta == added.meta => table.clone(),
+                Some((_, table)) => table.relocated(added.meta.clone()),
                 None => {
-                    let below = added.meta.below().and_then(|below| present.get(&below));
-                    let below = below.map(|(_, table)| table.clone());
+                    let below = added.meta.below().and_then(|below| find(&below).cloned());
                     TableHandle::new(added.meta.clone(), below, tables.clone())
                 }
             };
-            next.insert(added.level, added.age, handle.clone(), &present)?;
-            present.insert(number, (added.level as usize, handle));
+            next.insert(added.level, added.age, handle.clone())?;
+            made.insert(number, (added.level as usize, handle));
         }
         // Those that are shared fitted before.
         let changed = next.levels.iter().flat_map(|level| &level.guards);
         let mut changed = changed.filter(|guard| Arc::strong_count(guard) == 1);
         changed.try_for_each(|guard| guard.check_links()).map_err(Error::internal)?;
-        Ok(next)
-    }
-
-    /// The tables of this version that `edit` names in any way, by number, with their levels.
-    fn named_by(&self, edit: &Edit) -> Present {
-        let mut named: Vec<u64> = edit.removed.clone();
-        named.extend(
-            edit.added.iter().flat_map(|added| [Some(added.meta.number), added.meta.below()]).flatten(),
-        );
-        named.sort_unstable();
-        let levels = self.levels.iter().enumerate();
-        let tables = levels.flat_map(|(i, level)| level.tables().map(move |table| (i, table)));
-        let is_named = |table: &Arc<TableHandle>| named.binary_search(&table.meta.number).is_ok();
-        let found = tables.filter(|(_, table)| is_named(table));
-        found.map(|(level, table)| (table.meta.number, (level, table.clone()))).collect()
+        Ok(Applied { version: next, removed, added: made })
     }
 
     /// Takes a table away that is in this level.
@@ -292,12 +295,9 @@ impl Version {
         self.levels.get_mut(level)
     }
 
-    fn insert(&mut self, level: u32, age: u64, table: Arc<TableHandle>, present: &Present) -> Result<()> {
+    fn insert(&mut self, level: u32, age: u64, table: Arc<TableHandle>) -> Result<()> {
         let number = table.meta.number;
         let refuse = |why: &str| Err(Error::internal(format!("table {number} at level {level}: {why}")));
-        if present.contains_key(&number) {
-            return refuse("it is there already");
-        }
         let Some(level) = self.level_mut(level) else { return refuse("there is no such level") };
         let behind = level.guards.partition_point(|guard| guard.start <= table.meta.smallest);
         if level.guards.get(behind).is_some_and(|next| next.start <= table.meta.largest) {

@@ -1,8 +1,9 @@
 //! Which tables are open, and which are closed to open others.
 //!
 //! An open table holds two files and, in memory, its top index. Handles of open tables stand in a ring; when there are too
-//! many, or they hold more than an eighth of the memory number, a hand goes round and closes those that nobody has used
-//! since it came by last (a clock). Who reads a table while it is closed goes on: the files are closed with their last user.
+//! many, or they hold more than their share of the memory number ([`OpenMost`]), a hand goes round and closes those that nobody
+//! has used since it came by last (a clock). Who reads a table while it is closed goes on: the files are closed with their last
+//! user.
 //!
 //! Opening costs a few reads of the meta part; finding a table open costs a load, and now and then a store.
 
@@ -10,8 +11,14 @@ use super::tables::TableHandle;
 use crate::memory::{Holder, Memory};
 use std::sync::{Arc, Weak};
 
-/// Open tables may hold one part in so many of the memory number.
-const MEMORY_SHARE: u64 = 8;
+/// How much may be open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenMost {
+    pub(crate) tables: usize,
+    /// They may hold one part in so many of the memory number.
+    pub(crate) memory_share: u64,
+}
+
 /// At least so many stay open, whatever the limits say.
 const LEAST: usize = 8;
 /// Places that each opening looks at for handles that are gone.
@@ -20,15 +27,14 @@ const SWEEP: usize = 2;
 /// Handles of open tables.
 #[derive(Debug)]
 pub(super) struct Opened {
-    most: usize,
+    most: OpenMost,
     ring: Vec<Weak<TableHandle>>,
     hand: usize,
 }
 
 impl Opened {
-    /// At most `most` tables.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most: most.max(LEAST), ring: Vec::new(), hand: 0 }
+    pub(super) fn new(most: OpenMost) -> Self {
+        Self { most: OpenMost { tables: most.tables.max(LEAST), ..most }, ring: Vec::new(), hand: 0 }
     }
 
     /// Takes in a handle whose table was opened; the handles whose tables are to be closed.
@@ -38,7 +44,8 @@ impl Opened {
         let mut held = memory.held(Holder::Tables);
         // Twice round at most: at the second look none has been used since the first.
         for step in 0..2 * self.ring.len() {
-            let too_many = self.ring.len() > self.most || held > memory.limit() / MEMORY_SHARE;
+            let OpenMost { tables, memory_share } = self.most;
+            let too_many = self.ring.len() > tables || held > memory.limit() / memory_share;
             if (!too_many || self.ring.len() <= LEAST) && step >= SWEEP || self.ring.is_empty() {
                 break;
             }
@@ -73,7 +80,13 @@ mod tests {
     fn handles() -> Vec<Arc<TableHandle>> {
         let tiers = Tiers { all: Vec::new(), meter: Meter::new(0), table_access: Access::Buffered };
         let cache = Arc::new(Cache::new(1 << 20, 1));
-        let tables = Tables::new(&Sched::simulated(1), StoreId(1), Arc::new(tiers), cache, 0);
+        let tables = Tables::new(
+            &Sched::simulated(1),
+            StoreId(1),
+            Arc::new(tiers),
+            cache,
+            OpenMost { tables: 0, memory_share: 8 },
+        );
         let meta = |number| TableMeta { number, ..TableMeta::default() };
         (0..20).map(|number| TableHandle::new(meta(number), None, tables.clone())).collect()
     }
@@ -85,7 +98,7 @@ mod tests {
     #[test]
     fn those_that_nobody_uses_are_closed_first() {
         let (handles, memory) = (handles(), Memory::new(1 << 20, 0));
-        let mut opened = Opened::new(10);
+        let mut opened = Opened::new(OpenMost { tables: 10, memory_share: 8 });
         for handle in &handles[..10] {
             assert!(opened.add(handle, &memory).is_empty());
         }
@@ -98,7 +111,7 @@ mod tests {
     #[test]
     fn some_is_closed_even_if_all_are_used_and_none_of_the_last_few_for_memory() {
         let (handles, memory) = (handles(), Memory::new(800, 0));
-        let mut opened = Opened::new(10);
+        let mut opened = Opened::new(OpenMost { tables: 10, memory_share: 8 });
         for handle in &handles[..10] {
             opened.add(handle, &memory);
             handle.use_now();
@@ -112,7 +125,7 @@ mod tests {
     #[test]
     fn handles_that_are_gone_leave_the_ring() {
         let memory = Memory::new(1 << 20, 0);
-        let mut opened = Opened::new(1000);
+        let mut opened = Opened::new(OpenMost { tables: 1000, memory_share: 8 });
         for _ in 0..20 {
             handles().iter().for_each(|handle| drop(opened.add(handle, &memory)));
         }

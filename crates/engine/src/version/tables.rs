@@ -6,7 +6,7 @@
 //! one is gone.
 
 use super::edit::TableMeta;
-use super::opened::Opened;
+use super::opened::{OpenMost, Opened};
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
@@ -36,16 +36,15 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// At most `open_max` of them are open at once.
     pub(crate) fn new(
         sched: &Sched,
         store: StoreId,
         tiers: Arc<Tiers>,
         cache: Arc<Cache>,
-        open_max: usize,
+        open_most: OpenMost,
     ) -> Arc<Self> {
         let (garbage, lingering) = (Garbage::new(sched), Mutex::new(sched, BTreeSet::new()));
-        let opened = Mutex::new(sched, Opened::new(open_max));
+        let opened = Mutex::new(sched, Opened::new(open_most));
         Arc::new(Self { store, tiers, cache, garbage, opened, lingering })
     }
 
@@ -291,7 +290,8 @@ mod tests {
             names.join(", ")
         };
         let cache = Arc::new(Cache::new(1 << 20, 1));
-        let tables = Tables::new(&sched, StoreId(1), tiers.clone(), cache, 100);
+        let tables =
+            Tables::new(&sched, StoreId(1), tiers.clone(), cache, OpenMost { tables: 100, memory_share: 8 });
         let [fast, below] =
             [0, 1].map(|data_tier| TableMeta { number: 5, data_tier, ..TableMeta::default() });
         let old = TableHandle::new(fast, None, tables.clone());

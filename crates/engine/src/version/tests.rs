@@ -11,7 +11,13 @@ use expect_test::expect;
 
 fn tables() -> Arc<Tables> {
     let tiers = Tiers { all: Vec::new(), meter: Meter::new(1), table_access: Access::Buffered };
-    Tables::new(&Sched::simulated(1), StoreId(1), Arc::new(tiers), Arc::new(Cache::new(1 << 20, 1)), 9)
+    Tables::new(
+        &Sched::simulated(1),
+        StoreId(1),
+        Arc::new(tiers),
+        Arc::new(Cache::new(1 << 20, 1)),
+        OpenMost { tables: 9, memory_share: 8 },
+    )
 }
 
 /// Words like `+3@9[a..c]` (table 3 into a run of age 9), `+3@9[a..c]^2` (that lies on table 2), `-3`, `|m` (a guard from there on), `!m` (none any more), all at level 2.
@@ -56,9 +62,11 @@ fn shown(version: &Version) -> String {
     guards.join(" | ")
 }
 
-fn made(edits: &[&str]) -> Result<Version> {
+fn made(edits: &[&str]) -> Result<Arc<Version>> {
     let tables = tables();
-    edits.iter().try_fold(Version::default(), |version, text| version.apply(&edit(text), &tables))
+    let mut catalog = Catalog::default();
+    edits.iter().try_for_each(|text| catalog.apply(&edit(text), &tables).map(drop))?;
+    Ok(catalog.version)
 }
 
 #[test]
@@ -88,9 +96,9 @@ fn a_table_crosses_no_guard() {
     assert!(refused(&["!"]).contains("there is none to remove"));
     assert!(refused(&["|"]).contains("it is there already"));
     let in_level0 = Edit { guards_added: vec![(0, b"m".to_vec())], ..Edit::default() };
-    assert!(Version::default().apply(&in_level0, &tables()).is_err());
+    assert!(Catalog::default().apply(&in_level0, &tables()).is_err());
     let nowhere = Edit { guards_added: vec![(LEVELS_MAX as u32, b"m".to_vec())], ..Edit::default() };
-    assert!(Version::default().apply(&nowhere, &tables()).is_err());
+    assert!(Catalog::default().apply(&nowhere, &tables()).is_err());
 }
 
 #[test]

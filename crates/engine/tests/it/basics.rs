@@ -36,7 +36,7 @@ fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
     reads_back(&Options {
         profile: Some(Profile::NvLsm),
         level_ratio: 3,
-        floors_max: 4,
+        floors_max: Some(4),
         ..in_memory(dir.path())
     });
     assert!(dir.path().join("memory/PMEM").metadata().unwrap().len() > 32 * MIB);

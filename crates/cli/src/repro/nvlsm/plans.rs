@@ -29,6 +29,7 @@ pub(super) const FRAGMENTED: &str = "fragmented";
 pub(super) const ROCKSDB: &str = "rocksdb";
 pub(super) const FJALL: &str = "fjall";
 const TWO: &str = "nvlsm, 2 floors";
+pub(super) const BY_LOAD: &str = "nvlsm, floors by load";
 /// Numbers of floors that are compared, with their names.
 pub(super) const BY_FLOORS: [(&str, u32); 5] =
     [("1 floor", 1), ("2 floors", 2), ("4 floors", 4), ("10 floors", 10), ("20 floors", 20)];
@@ -55,6 +56,7 @@ pub(super) const YCSB: Run = run("nvlsm-ycsb", |setting| {
     use Workload::{A, B, C, D, E, F};
     let mut entries = all_three(setting, PCM);
     entries.push(ours(setting, TWO, "nvlsm,floors=2", PCM));
+    entries.push(ours(setting, BY_LOAD, NVLSM, PCM));
     let base = base(setting);
     let load = Config { distribution: None, ..base.load.clone() };
     let stage = |workload| match workload {
@@ -85,7 +87,8 @@ fn ours(setting: &Setting, name: &str, variant: &str, memory: &str) -> Entry {
 }
 
 fn all_three(setting: &Setting, memory: &str) -> Vec<Entry> {
-    [NVLSM, LEVELED, FRAGMENTED].map(|profile| ours(setting, profile, profile, memory)).to_vec()
+    let variants = [(NVLSM, "nvlsm,floors=10"), (LEVELED, LEVELED), (FRAGMENTED, FRAGMENTED)];
+    variants.map(|(name, variant)| ours(setting, name, variant, memory)).to_vec()
 }
 
 /// So many operations for each record in a turn.

@@ -139,6 +139,7 @@ fn generate(seed: u64, conditions: &mut BTreeSet<Condition>) -> Generated {
     let options = FloorOptions {
         shared: if rng.one_in(2) { shared_by(&keys) } else { keys[0][..KEYSPACE].to_vec() },
         filter_bits_per_key: if rng.one_in(2) { 10 } else { 0 },
+        ..FloorOptions::default()
     };
     let (mut tree, mut floors) = (Tree::default(), Vec::<Vec<Version>>::new());
     let mut seq = 1;
@@ -329,7 +330,11 @@ fn four_floors() -> (Vec<Files>, Vec<Version>) {
     for floor in 0..4 {
         let key = |i: u64| format!("a key that is longer than an entry {:04}", i * 4 + floor);
         let versions: Vec<_> = (0..150).map(|i| put(&key(i), floor * 150 + i + 1, 100)).collect();
-        let options = FloorOptions { shared: KeyspaceId(3).key(b"a key"), filter_bits_per_key: 10 };
+        let options = FloorOptions {
+            shared: KeyspaceId(3).key(b"a key"),
+            filter_bits_per_key: 10,
+            ..FloorOptions::default()
+        };
         let made = write(floor + 1, &versions, options, &tree).unwrap();
         tree = Tree::new(tree.floors().iter().cloned().chain([made.open(floor + 1).unwrap()]).collect())
             .unwrap();
@@ -400,7 +405,11 @@ fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finishe
         let names = [FileKind::Data, FileKind::Meta].map(|kind| FileId::new(kind, number).to_string());
         let parts = names.each_ref().map(|name| directory.create(name, Access::Direct).unwrap());
         let [data, meta] = parts.clone();
-        let options = FloorOptions { shared: KeyspaceId(3).key(b"key "), filter_bits_per_key: 10 };
+        let options = FloorOptions {
+            shared: KeyspaceId(3).key(b"key "),
+            filter_bits_per_key: 10,
+            ..FloorOptions::default()
+        };
         let mut writer = FloorWriter::new(STORE, number, data, meta, options, tree.clone()).unwrap();
         for (key, trailer, value) in &versions {
             writer.add(Entry { key, trailer: *trailer, value }).unwrap();
@@ -538,7 +547,8 @@ fn a_pointer_to_what_is_not_there_is_an_error() {
 #[test]
 fn what_cannot_be_in_a_floor_is_refused() {
     let refused = |versions: &[Version], shared: &[u8]| {
-        let options = FloorOptions { shared: shared.to_vec(), filter_bits_per_key: 0 };
+        let options =
+            FloorOptions { shared: shared.to_vec(), filter_bits_per_key: 0, ..FloorOptions::default() };
         write(1, versions, options, &Tree::default()).map(drop).unwrap_err().to_string()
     };
     let (a, b) = (put("a", 1, 1), put("b", 2, 1));
@@ -578,7 +588,8 @@ fn random_tree(floors: u64, entries: usize, filter_bits_per_key: u32) -> (Tree, 
             (0..entries).map(|_| format!("{:016}", rng.below(10_000_000_000_000_000))).collect();
         let versions: Vec<_> =
             keys.iter().zip(number * 1_000_000..).map(|(key, seq)| put(key, seq, 128)).collect();
-        let options = FloorOptions { shared: KeyspaceId(3).key(b""), filter_bits_per_key };
+        let options =
+            FloorOptions { shared: KeyspaceId(3).key(b""), filter_bits_per_key, ..FloorOptions::default() };
         let files = write(number, &versions, options, &tree).unwrap();
         let [data, meta] = [files.data, files.meta].map(|bytes| on_a_page(&bytes).counted(toll.clone()));
         let floor = Arc::new(Floor::open(STORE, number, data, meta).unwrap());

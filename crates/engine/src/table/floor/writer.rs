@@ -31,6 +31,8 @@ pub(crate) struct FloorOptions {
     pub(crate) shared: Vec<u8>,
     /// 0 for no filter.
     pub(crate) filter_bits_per_key: u32,
+    /// Bytes that data and meta part have at most.
+    pub(crate) most: (u64, u64),
 }
 
 /// A floor being written.
@@ -66,13 +68,16 @@ impl FloorWriter {
         if slot >= FLOORS_MAX {
             return Err(Error::internal(format!("floor {number} would be one more than a tree can have")));
         }
-        let FloorOptions { shared, filter_bits_per_key } = options;
+        let FloorOptions { shared, filter_bits_per_key, most } = options;
         let top = below.floors().last();
-        let sink = |device, kind| Sink::new(device, store, FileId::new(kind, number)).map(Sink::with_sums);
+        let sink = |device, kind, most| {
+            let sink = Sink::new(device, store, FileId::new(kind, number))?;
+            Ok(sink.with_sums().with_room(most))
+        };
         Ok(Self {
             number,
-            data: sink(data, FileKind::Data)?,
-            meta: sink(meta, FileKind::Meta)?,
+            data: sink(data, FileKind::Data, most.0)?,
+            meta: sink(meta, FileKind::Meta, most.1)?,
             walk: slot.checked_sub(1).map(|top| Pointer { slot: top as u8, at: 0 }),
             shape: Shape {
                 shared,
