@@ -268,9 +268,9 @@ impl Options {
     }
 
     /// Most bytes of data that tables take which are made of entries of so many bytes, unpacked: with blocks' ends and restarts, and
-    /// the first and the last page of each.
+    /// the first and the last page of each; a table is full or half full.
     pub(crate) fn tables_bytes_max(&self, bytes: u64) -> u64 {
-        bytes + bytes / 32 + (bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
+        bytes + bytes / 32 + (2 * bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
     }
 
     /// Most runs that a guard may have below level 0.

@@ -77,6 +77,10 @@ impl Contender for Cuesta {
             ("memory:index".to_owned(), stats.memory.index_bytes),
             ("used".to_owned(), stats.tiers.iter().map(|tier| tier.used_bytes).sum()),
         ]);
+        for (i, level) in stats.levels.iter().enumerate() {
+            all.insert(format!("tables:{i}"), level.tables);
+            all.insert(format!("guards:{i}"), level.guards);
+        }
         if let Some(objects) = &stats.objects {
             let named =
                 [("objects", objects.objects), ("copies", objects.copies), ("tracked", objects.tracked)];

@@ -52,7 +52,7 @@ use arc_swap::ArcSwap;
 use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 /// What the world hands in: one directory per tier, and the scheduler.
@@ -423,13 +423,15 @@ fn claim_memory(tiers: &Tiers, catalog: &Catalog) -> Result<()> {
 fn check_files(tiers: &Tiers, catalog: &Catalog, listed: &[Vec<Listed>]) -> Result<()> {
     let parts = catalog.version.tables().flat_map(|table| table.meta.parts());
     let slabs = catalog.slabs.values().map(|(slab, _)| (SLAB_TIER, slab.file(), slab.file_bytes()));
+    let by_name = |files: &Vec<Listed>| -> BTreeMap<FileId, u64> {
+        files.iter().filter_map(|file| Some((FileId::from_name(&file.name)?, file.bytes))).collect()
+    };
+    let found: Vec<BTreeMap<FileId, u64>> = listed.iter().map(by_name).collect();
     for (tier, file, bytes) in parts.chain(slabs) {
-        let name = file.to_string();
-        let place = tiers.get(tier)?.directory.place();
-        let found = listed[tier as usize].iter().find(|file| file.name == name);
-        let why = match found {
-            Some(file) if file.bytes == bytes => continue,
-            Some(file) => format!("the file has {} bytes; it was written with {bytes}", file.bytes),
+        let (name, place) = (file.to_string(), tiers.get(tier)?.directory.place());
+        let why = match found[tier as usize].get(&file) {
+            Some(found) if *found == bytes => continue,
+            Some(found) => format!("the file has {found} bytes; it was written with {bytes}"),
             None => "the file is missing".to_owned(),
         };
         return Err(Error::corrupt(format!("{place}/{name}"), 0, why));
@@ -632,6 +634,7 @@ impl Found {
             place: &place,
             meta_tier: 0,
             table_bytes: options.table_bytes(),
+            input_bytes: 0,
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),

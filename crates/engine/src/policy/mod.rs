@@ -312,7 +312,8 @@ impl View {
         (reclaim, runs_max, levels): (bool, usize, Vec<Arc<LevelView>>),
     ) -> Self {
         let (mut heat, mut lingering) = (BTreeMap::new(), BTreeSet::new());
-        for table in version.tables().filter(|_| tiers.len() > 1) {
+        let tables = (tiers.len() > 1).then(|| version.tables());
+        for table in tables.into_iter().flatten() {
             let reads = table.reads() * HEAT_BYTES / table.meta.data_bytes.max(1);
             heat.extend(reads.checked_ilog2().map(|n| (table.meta.number, n + 1)));
             lingering.extend(table.lingers().then_some(table.meta.number));
