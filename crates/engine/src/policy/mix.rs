@@ -11,12 +11,10 @@
 //!
 //! Costs a few instructions each time that a worker looks for work.
 
-use std::ops::RangeInclusive;
+use crate::options::FLOORS_BY_MIX;
 
 /// What rewriting a record costs, in reads of a floor.
 const REWRITE: u64 = 64;
-/// What the number may be.
-pub(crate) const FLOORS: RangeInclusive<u32> = 2..=10;
 /// A window has an operation for so many bytes of a memtable: that of some memtables' entries.
 const WINDOW_SHARE: u64 = 32;
 
@@ -35,7 +33,7 @@ pub(crate) struct Mix {
 impl Mix {
     /// For a store whose memtables have so many bytes; as for writes alone until something else is seen.
     pub(crate) fn new(memtable_bytes: u64) -> Self {
-        let (floors, window) = (*FLOORS.end(), memtable_bytes / WINDOW_SHARE);
+        let (floors, window) = (*FLOORS_BY_MIX.end(), memtable_bytes / WINDOW_SHARE);
         Self { floors, reads: 0, writes: 0, end: None, window }
     }
 
@@ -55,7 +53,7 @@ impl Mix {
         self.reads = self.reads - self.reads.div_ceil(4) + since.0;
         self.writes = self.writes - self.writes.div_ceil(4) + since.1;
         let best = (REWRITE * self.writes / self.reads.max(1)).isqrt() as u32;
-        let best = best.clamp(*FLOORS.start(), *FLOORS.end());
+        let best = best.clamp(*FLOORS_BY_MIX.start(), *FLOORS_BY_MIX.end());
         let differs = best * 2 >= self.floors * 3 || best * 3 <= self.floors * 2;
         if differs {
             self.floors = best;
@@ -70,16 +68,16 @@ mod tests {
 
     /// A store's that was read a lot before it was opened.
     fn begun() -> Mix {
-        let mut mix = Mix::new(1 << 20);
+        let mut mix = Mix::new(100 * WINDOW_SHARE);
         assert!(!mix.look(1_000_000, 0));
         mix
     }
 
-    /// Windows that `mix` is asked for, one number after each.
+    /// Windows of so many reads and writes, together a hundred; the number after each.
     fn after(mix: &mut Mix, (reads, writes): (u64, u64), windows: u64) -> Vec<u32> {
         let ended = |_| {
             let end = mix.end.unwrap();
-            mix.look(end.0 + reads * mix.window / 100, end.1 + writes * mix.window / 100);
+            mix.look(end.0 + reads, end.1 + writes);
             mix.floors()
         };
         (0..windows).map(ended).collect()
