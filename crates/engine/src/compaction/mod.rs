@@ -35,10 +35,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) place: &'a dyn Fn(u64) -> Placed<'a>,
     /// Where meta parts go.
     pub(crate) meta_tier: u32,
-    /// Data parts are cut at this size at most; where the input's size is known and no guard begins among its keys, all at the same.
+    /// Data parts are cut at this size.
     pub(crate) table_bytes: u64,
-    /// Bytes of keys and values of the whole input; 0 where nobody knows.
-    pub(crate) input_bytes: u64,
     pub(crate) block_bytes: u32,
     /// Gives numbers to new files.
     pub(crate) take_number: &'a dyn Fn() -> u64,
@@ -99,7 +97,6 @@ pub(crate) fn write_tables(
         done: Vec::new(),
         begun: None,
         beyond: false,
-        ended_bytes: 0,
         last: Vec::new(),
         large: None,
         settled: Vec::new(),
@@ -174,8 +171,6 @@ struct Outputs<'a, 'b> {
     made: Vec<(u64, u32)>,
     done: Vec<TableMeta>,
     begun: Option<Begun<'b>>,
-    /// What the tables that are done took while they were written, in bytes.
-    ended_bytes: u64,
     /// The last table was cut before the next bound.
     beyond: bool,
     /// The last key of the input, where tables begin with what all of their keys do.
@@ -204,14 +199,11 @@ impl<'b> Outputs<'_, 'b> {
                 let bytes = (entry.key.len() + entry.value.len()) as u64;
                 let table_bytes = self.options.table_bytes;
                 let most = data_bytes_max(table_bytes, 0);
-                let is_full = self.begun.as_ref().map(|begun| begun.writer.bytes()).is_some_and(|at| {
-                    let has_share = 2 * at >= table_bytes && at >= self.share(at, seen_bytes);
-                    has_share || at + bytes + DATA_SLACK > most
-                });
+                let is_full = |at: u64| at >= table_bytes || at + bytes + DATA_SLACK > most;
                 let begins_guard = self.passes_bound(entry.key);
                 let is_done = |begun: &Begun<'_>| {
                     let may_end = begun.reach.as_deref().is_none_or(|reach| entry.key > reach);
-                    begins_guard || may_end && is_full
+                    begins_guard || may_end && is_full(begun.writer.bytes())
                 };
                 self.beyond &= !begins_guard;
                 if new_key && self.begun.as_ref().is_some_and(is_done) {
@@ -253,19 +245,6 @@ impl<'b> Outputs<'_, 'b> {
             tiers.into_iter().try_for_each(|tier| self.options.tiers.get(tier)?.sync_names())?;
         }
         Ok(())
-    }
-
-    /// What the table that has so many bytes now should have in the end, so that no small one is left over: as much as those
-    /// that will come, going by what the input came to so far.
-    fn share(&self, at: u64, seen_bytes: u64) -> u64 {
-        let OutputOptions { table_bytes, input_bytes, bounds, .. } = *self.options;
-        if input_bytes == 0 || !bounds.is_empty() {
-            return table_bytes;
-        }
-        let left = u128::from(input_bytes.saturating_sub(seen_bytes));
-        let to_come = left * u128::from(self.ended_bytes + at) / u128::from(seen_bytes.max(1));
-        let total = u128::from(at) + to_come;
-        (total / total.div_ceil(table_bytes.into()).max(1)) as u64
     }
 
     /// Whether a guard begins between the key before and this one.
@@ -311,7 +290,6 @@ impl<'b> Outputs<'_, 'b> {
 
     fn finish_table(&mut self) -> Result<()> {
         let Some(Begun { number, writer, placed, devices, .. }) = self.begun.take() else { return Ok(()) };
-        self.ended_bytes += writer.bytes();
         let properties = writer.finish()?;
         self.large = None;
         if let Some(lease) = placed.lease {
@@ -400,7 +378,6 @@ mod tests {
             place: &|_| Placed::on(0),
             meta_tier: 0,
             table_bytes: 64 << 20,
-            input_bytes: 0,
             block_bytes: 4096,
             take_number: &|| number.replace(number.get() + 1),
             check,

@@ -88,11 +88,6 @@ impl Need {
         of(options, bytes as u64, meta_bytes as u64)
     }
 
-    /// In tables that may be half as large as they should.
-    fn halved(self, options: &Options) -> Self {
-        self.and_cuts((self.data + self.meta) / options.table_bytes() + 1)
-    }
-
     /// In as many more tables, each with a first and a last page, and an index and a filter of its own.
     fn and_cuts(self, cuts: u64) -> Self {
         let page = ALIGNMENT as u64;
@@ -111,8 +106,6 @@ impl Need {
 pub(super) struct RunJob<'a> {
     pub(super) need: Need,
     pub(super) level: usize,
-    /// Bytes of keys and values of the input; 0 where that is not known.
-    pub(super) input_bytes: u64,
     /// Where guards of that begin among its keys, but for the first.
     pub(super) bounds: &'a [Vec<u8>],
     /// What it makes lies on the runs that are there, and points into them.
@@ -166,7 +159,6 @@ impl Engine {
         let job = RunJob {
             need: Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some()),
             level: 0,
-            input_bytes: 0,
             bounds: &[],
             links: false,
             bottom: false,
@@ -299,8 +291,7 @@ impl Engine {
         let all: Vec<&TableHandle> = job.above.iter().flatten().chain(&job.below).map(Arc::as_ref).collect();
         let from_top = job.level == 0;
         let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
-        let input_bytes = all.iter().map(|table| table.meta.raw_bytes).sum();
-        let paced = self.begin_paced(work, input_bytes, runs);
+        let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
         let may_link = self.options.links_runs() && self.options.runs_max() > 1;
         let links = may_link && job.below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
@@ -309,10 +300,8 @@ impl Engine {
             false => self.bounds_between(job.output, &job.smallest, &job.largest),
         };
         let whole = RunJob {
-            need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0)))
-                .halved(&self.options),
+            need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),
             level: job.output,
-            input_bytes,
             bounds: &bounds,
             links,
             bottom: job.bottom,
@@ -346,12 +335,7 @@ impl Engine {
                         .push((&above.meta, if is_packed { (share * PACKED_SLACK).min(1.0) } else { share }));
                 }
                 let need = Need::of_tables(&self.options, shares.into_iter());
-                self.merge_step(
-                    &job,
-                    &table,
-                    up_to.is_none(),
-                    &RunJob { need, input_bytes: 0, keys, ..whole },
-                )?;
+                self.merge_step(&job, &table, up_to.is_none(), &RunJob { need, keys, ..whole })?;
                 paced.step_ended();
                 drop(table);
                 self.tables.collect_garbage()?;
@@ -484,8 +468,7 @@ impl Engine {
         input: &mut dyn crate::key::Cursor,
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
-        let RunJob { need, level, input_bytes, bounds, links, bottom, cause, paced, keys, above, meet } =
-            *job;
+        let RunJob { need, level, bounds, links, bottom, cause, paced, keys, above, meet } = *job;
         let up_to = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
         let bounds = &bounds[keys.0.map_or(0, up_to)..keys.1.map_or(bounds.len(), up_to)];
         let need = need.and_cuts(bounds.len() as u64);
@@ -515,7 +498,6 @@ impl Engine {
             place: &place,
             meta_tier,
             table_bytes: self.options.table_bytes(),
-            input_bytes,
             block_bytes: self.options.block_bytes,
             take_number: &|| self.catalog.lock().take_file_number(),
             check: &|done| {

@@ -635,7 +635,6 @@ impl Found {
             place: &place,
             meta_tier: 0,
             table_bytes: options.table_bytes(),
-            input_bytes: 0,
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),

@@ -245,7 +245,6 @@ impl Engine {
         let job = RunJob {
             need,
             level: demotion.level,
-            input_bytes: 0,
             bounds: &self.bounds_between(demotion.level, demotion.from, demotion.to),
             links: false,
             bottom: demotion.bottom,
