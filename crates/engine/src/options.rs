@@ -186,8 +186,8 @@ pub struct Options {
 
 /// What `floors_max` is while it follows the mix of reads and writes. With one floor tables do not point into one another any more.
 pub(crate) const FLOORS_BY_MIX: RangeInclusive<u32> = 2..=10;
-/// Tables in persistent memory that stay open at once: each may be a mapping of several pieces, and a process has a limit of these.
-const OPEN_IN_MEMORY_MAX: u64 = 16 << 10;
+/// Tables in persistent memory that stay open at once: each part may be a mapping of its own, and Linux gives a process 65,530 of these.
+const OPEN_IN_MEMORY_MAX: u64 = 28 << 10;
 const MIB: u64 = 1 << 20;
 /// Memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;

@@ -7,6 +7,7 @@ use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use cuesta_sim::{Profile, options_of, world};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const RUNS_MAX: u64 = 4;
 const KEYS: u64 = 3000;
@@ -127,6 +128,40 @@ fn guards_join_as_their_data_goes() {
         let after = guards(&db);
         assert!(after * 2 <= before, "{after} guards of {before}");
         assert_eq!(db.scan(Range::all()).unwrap().count(), 50);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn floors_follow_the_mix_of_reads_and_writes() {
+    on_a_disk(|sched, disk| {
+        let options = Options { floors_max: None, ..small(Profile::NvLsm) };
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let (mut model, mut rng) = (Model::new(), Rng::new(5));
+        let most = || levels(&db).iter().map(|level| level.runs).max().unwrap();
+        let settled = || {
+            // A worker that has nothing to do looks once a second.
+            sched.sleep(Duration::from_secs(2));
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            db.stats().runs_max
+        };
+        change(&db, &mut model, &mut rng, 20_000, KEYS);
+        assert_eq!(settled(), 10);
+        assert!(most() > 2, "{}", db.stats());
+        let mut floors = 10;
+        for _ in 0..3 {
+            (0..20_000).for_each(|i| drop(db.get(key(i % KEYS)).unwrap()));
+            let fewer = settled();
+            assert!(fewer <= floors);
+            floors = fewer;
+        }
+        assert!(floors == 2 && most() <= 2, "{}", db.stats());
+        check(&db, &model);
+        (0..10).for_each(|_| change(&db, &mut model, &mut rng, 10_000, KEYS));
+        // A number that is little off stays.
+        assert!(settled() > 6, "{}", db.stats());
+        check(&db, &model);
         db.close().unwrap();
     });
 }

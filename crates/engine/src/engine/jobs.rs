@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::policy::{Plan, placement};
 use crate::store::Index;
-use crate::table::FLOOR_ENTRY_BYTES;
+use crate::table::{FLOOR_ENTRY_BYTES, FLOOR_SECTOR_BYTES};
 use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
 use crate::version::{Edit, Layer, Run, TableHandle, TableMeta};
@@ -38,8 +38,10 @@ const META_SHARE: u64 = 8;
 const PACKED_SLACK: f64 = 1.5;
 /// Pages that index, filter and properties of one more table take, however few entries it has.
 const META_TABLE_PAGES: u64 = 2;
-/// What an entry of a floor takes in the meta part with the largest filter, besides checksums of pages.
+/// What an entry of a floor takes in the meta part with the largest filter, besides checksums.
 const FLOOR_META_BYTES_MAX: u64 = FLOOR_ENTRY_BYTES as u64 + 8;
+/// Checksums of a floor take one part in so many of what they are of.
+const FLOOR_SUMS_SHARE: u64 = (FLOOR_SECTOR_BYTES / 4) as u64;
 /// Least bytes that a job needs for indexes and filters.
 const META_LEAST: u64 = 32 << 10;
 
@@ -69,7 +71,7 @@ impl Need {
             return Self::of_entries(options, bytes, bytes / META_SHARE);
         }
         let entries = memtable.entry_count() * FLOOR_META_BYTES_MAX;
-        Self::of_floors(options, bytes, entries + entries / 256)
+        Self::of_floors(options, bytes, entries + (bytes + entries) / FLOOR_SUMS_SHARE)
     }
 
     /// Of shares of tables: nothing is dropped, and nothing compressed. Indexes and filters take as much as now, with a

@@ -27,6 +27,7 @@ fn constants_are_as_documented() {
         ("table.md", "FOOTER_BYTES", table::FOOTER_BYTES),
         ("table.md", "ENTRY_BYTES", table::ENTRY_BYTES),
         ("table.md", "PREFIX_BYTES", table::PREFIX_BYTES),
+        ("table.md", "SECTOR_BYTES", table::SECTOR_BYTES),
         ("table.md", "FLOORS_MAX", table::FLOORS_MAX),
         ("slab.md", "SLOT_HEADER_BYTES", crate::store::SLOT_HEADER_BYTES),
         ("slab.md", "SLOT_BYTES_MIN", crate::store::SLOT_BYTES_MIN as usize),

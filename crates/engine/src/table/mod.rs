@@ -17,7 +17,10 @@ mod story;
 pub use compression::Compression;
 
 pub(crate) use blocks::{BlocksWriter, WriterOptions};
-pub(crate) use floor::{ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter, Tree};
+pub(crate) use floor::{
+    ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter,
+    SECTOR_BYTES as FLOOR_SECTOR_BYTES, Tree,
+};
 pub(crate) use properties::Properties;
 
 use crate::cache::{BlockKey, BlockSlice, Cache};
@@ -351,6 +354,6 @@ pub(crate) mod parts {
 pub(crate) mod documented {
     pub(crate) use super::blocks::documented::RESTART_INTERVAL;
     pub(crate) use super::filter::LINE_BYTES;
-    pub(crate) use super::floor::{ENTRY_BYTES, FLOORS_MAX, PREFIX_BYTES};
+    pub(crate) use super::floor::{ENTRY_BYTES, FLOORS_MAX, PREFIX_BYTES, SECTOR_BYTES};
     pub(crate) use super::stored::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HANDLE_BYTES};
 }

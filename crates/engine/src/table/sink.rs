@@ -35,8 +35,10 @@ pub(super) struct Sink {
     reserved: u64,
     /// Bytes that the file has at most.
     most: u64,
-    /// Checksums of the pages written, where they are wanted.
+    /// Checksums of the sectors written, where they are wanted.
     sums: Option<Vec<u32>>,
+    /// Bytes that share one of these.
+    sector_bytes: usize,
 }
 
 impl Sink {
@@ -54,14 +56,15 @@ impl Sink {
             reserved: 0,
             most: 0,
             sums: None,
+            sector_bytes: ALIGNMENT,
         };
         sink.push(&encode_header(store, file))?;
         Ok(sink)
     }
 
-    /// From the file's first byte on, the checksum of each page is kept for [`Sink::sums`].
-    pub(super) fn with_sums(self) -> Self {
-        Self { sums: Some(Vec::new()), ..self }
+    /// From the file's first byte on, the checksum of each sector is kept for [`Sink::sums`].
+    pub(super) fn with_sums(self, sector_bytes: usize) -> Self {
+        Self { sums: Some(Vec::new()), sector_bytes, ..self }
     }
 
     /// Room for the file, of at most so many bytes, is made in few pieces: one where it is written at once, else twice as much each time.
@@ -85,17 +88,17 @@ impl Sink {
         }
     }
 
-    /// The checksums of all pages up to here, the last one shorter.
+    /// The checksums of all sectors up to here, the last one shorter.
     pub(super) fn sums(&self) -> Vec<u32> {
         let mut sums = self.sums.clone().unwrap_or_default();
         self.push_sums(&mut sums, self.staged);
         sums
     }
 
-    /// Adds those of what is staged, which begins with a page.
+    /// Adds those of what is staged, which begins with a sector.
     fn push_sums(&self, sums: &mut Vec<u32>, bytes: usize) {
-        for (i, page) in self.staging[..bytes].chunks(ALIGNMENT).enumerate() {
-            sums.push(self.place.at(self.written + (i * ALIGNMENT) as u64).checksum(&[page]));
+        for (i, sector) in self.staging[..bytes].chunks(self.sector_bytes).enumerate() {
+            sums.push(self.place.at(self.written + (i * self.sector_bytes) as u64).checksum(&[sector]));
         }
     }
 

@@ -5,7 +5,7 @@
 //! the newest of a [`Tree`] when it is added; each of its entries points at the first entry at or behind it in the floors
 //! below. A tree changes only by a floor on top, or by being replaced whole, so no pointer outlives what it points at.
 //!
-//! Nothing is copied to be read. Each page has a checksum, which is compared when the page is first touched after an
+//! Nothing is copied to be read. Each sector has a checksum, which is compared when the sector is first touched after an
 //! open; from then on a bit in memory says that it is sound. Places and pointers are checked at each use, so bytes that are
 //! damaged later lead to an error or to a wrong answer, and never out of bounds. Memory that is lost meanwhile (a mapped file
 //! that is cut short) reads as zeros; whether it was is asked after reading, before anything is handed out.
@@ -42,8 +42,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Bytes that share a checksum.
-pub(crate) const PAGE_BYTES: usize = cuesta_device::ALIGNMENT;
+/// Bytes that share a checksum: what is read of a sector that was not touched before is eight cache lines, not the one that is asked for.
+pub(crate) const SECTOR_BYTES: usize = 512;
 const SUM_BYTES: usize = 4;
 
 /// What a floor says of itself, besides what every table does.
@@ -82,11 +82,11 @@ impl Shape {
 struct Part {
     bytes: View,
     place: Place,
-    /// Where the pages end that have checksums; the last one may be shorter.
+    /// Where the sectors end that have checksums; the last one may be shorter.
     end: usize,
     /// Where their checksums begin in the meta part.
     sums_at: usize,
-    /// A bit for each page that matched its checksum.
+    /// A bit for each sector that matched its checksum.
     sound: Box<[AtomicU64]>,
 }
 
@@ -101,13 +101,13 @@ impl Part {
         Error::corrupt(self.place.file.to_string(), offset as u64, Malformed::new(malformed))
     }
 
-    fn pages(&self) -> usize {
-        self.end.div_ceil(PAGE_BYTES)
+    fn sectors(&self) -> usize {
+        self.end.div_ceil(SECTOR_BYTES)
     }
 
     fn cover(&mut self, end: usize, sums_at: usize) {
         (self.end, self.sums_at) = (end, sums_at);
-        self.sound = (0..self.pages().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        self.sound = (0..self.sectors().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
     }
 
     /// Whether all that was read of it so far was there.
@@ -115,8 +115,8 @@ impl Part {
         self.bytes.check().map_err(|source| Error::io(format!("read {}", self.place.file), source))
     }
 
-    fn is_sound(&self, page: usize) -> bool {
-        self.sound[page / 64].load(AtomicOrdering::Relaxed) & 1 << (page % 64) != 0
+    fn is_sound(&self, sector: usize) -> bool {
+        self.sound[sector / 64].load(AtomicOrdering::Relaxed) & 1 << (sector % 64) != 0
     }
 
     fn stored(&self, handle: BlockHandle) -> Result<&[u8]> {
@@ -150,7 +150,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// Opens floor `number`: reads header, footer, properties, and the checksums of pages.
+    /// Opens floor `number`: reads header, footer, properties, and the checksums of sectors.
     ///
     /// # Errors
     /// `Corrupt` with file and offset; `Unsupported` for a newer format.
@@ -183,9 +183,9 @@ impl Floor {
         }
         let first = sums_at as usize;
         data.cover(properties.data_end as usize, first);
-        meta.cover(first, first + data.pages() * SUM_BYTES);
-        if meta.stored(footer.top)?.len() != (data.pages() + meta.pages()) * SUM_BYTES {
-            return Err(meta.corrupt(first, "not as many checksums as there are pages"));
+        meta.cover(first, first + data.sectors() * SUM_BYTES);
+        if meta.stored(footer.top)?.len() != (data.sectors() + meta.sectors()) * SUM_BYTES {
+            return Err(meta.corrupt(first, "not as many checksums as there are sectors"));
         }
         let entries = properties.entries as u32;
         Ok(Self { number, data, meta, properties, shape, filter: OnceLock::new(), entries })
@@ -203,7 +203,7 @@ impl Floor {
         self.entries
     }
 
-    /// What the bits of its pages take.
+    /// What the bits of its sectors take.
     fn held_bytes(&self) -> usize {
         size_of::<Self>() + 8 * (self.data.sound.len() + self.meta.sound.len())
     }
@@ -215,34 +215,34 @@ impl Floor {
         Ok(entries + data.saturating_sub(HEADER_BYTES as u64))
     }
 
-    /// Bytes of a part; their pages are compared with their checksums if they have not been yet.
+    /// Bytes of a part; their sectors are compared with their checksums if they have not been yet.
     fn piece<'a>(&'a self, part: &'a Part, from: usize, bytes: usize) -> Result<&'a [u8]> {
         let end = from.saturating_add(bytes);
         if end > part.end {
             return Err(part.corrupt(from, format!("an entry that goes on to byte {end} of {}", part.end)));
         }
         part.bytes.touch(from..end);
-        for page in from / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
-            if !part.is_sound(page) {
-                self.check_page(part, page)?;
+        for sector in from / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
+            if !part.is_sound(sector) {
+                self.check_sector(part, sector)?;
             }
         }
         Ok(&part.bytes[from..end])
     }
 
     #[cold]
-    fn check_page(&self, part: &Part, page: usize) -> Result<()> {
-        let at = page * PAGE_BYTES;
-        let end = part.end.min(at + PAGE_BYTES);
+    fn check_sector(&self, part: &Part, sector: usize) -> Result<()> {
+        let at = sector * SECTOR_BYTES;
+        let end = part.end.min(at + SECTOR_BYTES);
         part.bytes.touch(at..end);
         let bytes = &part.bytes[at..end];
         let sum = part.place.at(at as u64).checksum(&[bytes]);
         // Where they lie was checked when the floor was opened.
-        let kept = &self.meta.bytes[part.sums_at + page * SUM_BYTES..][..SUM_BYTES];
+        let kept = &self.meta.bytes[part.sums_at + sector * SUM_BYTES..][..SUM_BYTES];
         if kept != sum.to_le_bytes() && !planted::has(Bug::FloorChecksumSkipped) {
-            return Err(part.corrupt(at, "a page does not match its checksum"));
+            return Err(part.corrupt(at, "a sector does not match its checksum"));
         }
-        part.sound[page / 64].fetch_or(1 << (page % 64), AtomicOrdering::Relaxed);
+        part.sound[sector / 64].fetch_or(1 << (sector % 64), AtomicOrdering::Relaxed);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::key::{Cursor, Entry, KeyspaceId, Kind, Seq, Target, compare};
 use cuesta_device::mapped::{MappedDirectory, Mapping, Region, Timing, Toll, begin_operation, touched};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
-use cuesta_device::{Access, Device, Directory, FileDirectory, Geometry};
+use cuesta_device::{ALIGNMENT, Access, Device, Directory, FileDirectory, Geometry};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -474,7 +474,7 @@ fn a_mapping_that_was_cut_short_is_an_error_and_no_wrong_answer() {
     });
     let tree = Tree::new(floors.collect()).unwrap();
     let [mut cursor, mut newest] = [(); 2].map(|()| TreeCursor::new(tree.clone()));
-    // All pages are known to be sound.
+    // All sectors are known to be sound.
     all.iter().for_each(|(key, ..)| assert!(get(&tree, key, Trailer::FIRST).unwrap().is_some()));
     cursor.go(Target::First).unwrap();
     newest.go(Target::AtOrAfter(&all[450].0, Trailer::FIRST)).unwrap();
@@ -572,8 +572,8 @@ fn what_cannot_be_in_a_floor_is_refused() {
 
 /// Bytes where a file would lie: from a page's first on, so that lines are counted alike each time.
 fn on_a_page(bytes: &[u8]) -> View {
-    let mut room = vec![0; bytes.len() + PAGE_BYTES];
-    let at = room.as_ptr().align_offset(PAGE_BYTES);
+    let mut room = vec![0; bytes.len() + ALIGNMENT];
+    let at = room.as_ptr().align_offset(ALIGNMENT);
     room[at..at + bytes.len()].copy_from_slice(bytes);
     View::from(room).part(at..at + bytes.len()).unwrap()
 }
@@ -609,7 +609,7 @@ fn lines_per_get(tree: &Tree, keys: &[Vec<u8>]) -> f64 {
         }
         touched().lines - before
     };
-    // The first time pages are compared with their checksums.
+    // The first time sectors are compared with their checksums.
     let first = get_all();
     let lines = get_all();
     assert!(lines < first);

@@ -1,7 +1,7 @@
 //! Reads every byte of a floor's two files and checks that they tell one story, and that its pointers lead where the floors
 //! below say.
 
-use super::{Floor, HEADER_BYTES, PAGE_BYTES, Part, Pointer, Tree};
+use super::{Floor, HEADER_BYTES, Part, Pointer, SECTOR_BYTES, Tree};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::key::{Cursor, Entry, Target};
@@ -28,10 +28,10 @@ impl Part {
 pub(crate) fn verify(tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<()> {
     let Some((floor, below)) = tree.floors().split_last() else { return Ok(()) };
     for part in [&floor.data, &floor.meta] {
-        for page in 0..part.pages() {
+        for sector in 0..part.sectors() {
             // Whatever was found earlier: this is about what lies there now.
-            floor.check_page(part, page)?;
-            progress(PAGE_BYTES as u64);
+            floor.check_sector(part, sector)?;
+            progress(SECTOR_BYTES as u64);
         }
     }
     let mut story = Story::default();
@@ -75,7 +75,7 @@ pub(crate) fn verify(tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<()> {
     check_tail(floor)
 }
 
-/// What lies behind the pages with checksums of the meta part: these checksums, and the properties.
+/// What lies behind the sectors with checksums of the meta part: these checksums, and the properties.
 fn check_tail(floor: &Arc<Floor>) -> Result<()> {
     let meta = &floor.meta;
     let footer_at = meta.bytes.len() - FOOTER_BYTES;

@@ -5,11 +5,11 @@
 //! new entries are few the walk leaps.
 //!
 //! Each byte is copied once, into a staging buffer. Memory: what two files being written take, the hashes of the keys for the
-//! filter, and four bytes for each page.
+//! filter, and four bytes for each sector.
 
 use super::entry::{DATA_BYTES_MAX, FLOORS_MAX, Head, PREFIX_BYTES, Pointer, prefix_of};
 use super::tree::check;
-use super::{Floor, SUM_BYTES, Shape, Tree};
+use super::{Floor, SECTOR_BYTES, SUM_BYTES, Shape, Tree};
 use crate::error::{Error, Result};
 use crate::format::file::HEADER_BYTES;
 use crate::format::{FileId, FileKind, StoreId};
@@ -72,7 +72,7 @@ impl FloorWriter {
         let top = below.floors().last();
         let sink = |device, kind, most| {
             let sink = Sink::new(device, store, FileId::new(kind, number))?;
-            Ok(sink.with_sums().with_room(most))
+            Ok(sink.with_sums(SECTOR_BYTES).with_room(most))
         };
         Ok(Self {
             number,
