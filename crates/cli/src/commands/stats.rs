@@ -78,6 +78,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
         "sequence": stats.sequence,
         "tiers": tiers,
         "levels": levels,
+        "runs_max": stats.runs_max,
         "memory": {
             "limit_bytes": stats.memory.limit_bytes,
             "memtable_bytes": stats.memory.memtable_bytes,

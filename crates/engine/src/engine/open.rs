@@ -49,7 +49,7 @@ use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
 use crate::version::{Catalog, Edit, OpenMost, TableMeta, Tables};
 use arc_swap::ArcSwap;
-use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter};
+use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter, SureNames};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +208,8 @@ pub(crate) fn tiers(options: &Options, world: &World) -> Result<Arc<Tiers>> {
     }
     let one = |(i, (tier, directory)): (usize, (&crate::options::TierOptions, &Arc<dyn Directory>))| {
         let shape = (tier.compression, tier.filter_bits_per_key);
-        let mut made = Tier::new(i, directory.clone(), tier.capacity_bytes, shape);
+        let names = Arc::new(SureNames::new(&world.sched, directory.clone()));
+        let mut made = Tier::new(i, names, tier.capacity_bytes, shape);
         if tier.persistent_memory {
             // The log's room is set aside when it is known what it uses.
             made.count(tier.capacity_bytes - options.mapped_bytes(tier) - options.log_bytes());

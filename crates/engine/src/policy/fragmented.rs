@@ -9,8 +9,8 @@
 //! entries: space stays within about twice what is live.
 //!
 //! **What is due.** Level 0 as in leveled compaction; a guard that is full; the guards of a level over its target, those with the most
-//! bytes first. Nothing is put into a full guard: that one goes down, or is merged, before. Targets, and where a level's data
-//! goes, are leveled compaction's ([`leveled`]).
+//! bytes first. Nothing is put into a full guard: that one goes down, or is merged, before; so it is as urgent as what waits above it.
+//! Targets, and where a level's data goes, are leveled compaction's ([`leveled`]).
 //!
 //! **Little room.** Runs go down from the oldest on, and so may some of them alone, or a table of the oldest; where a guard has one
 //! run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the next-oldest run, or a

@@ -34,7 +34,12 @@ pub(super) const PAPER: Paper = Paper {
         Experiment::judged("fig15", "seeks and ranges", &[plans::MAIN], claims::figure_15),
         Experiment::judged("fig16", "bytes read and written over YCSB", &[plans::YCSB], claims::figure_16),
         Experiment::judged("fig17", "YCSB's A and F", &[plans::YCSB], claims::figure_17),
-        Experiment::judged("fig18", "YCSB's B, with floors that follow the load", &[], claims::figure_18),
+        Experiment::judged(
+            "fig18",
+            "YCSB's B, with floors that follow the load",
+            &[plans::YCSB],
+            claims::figure_18,
+        ),
         Experiment::judged("s64", "opening a store, its log apart", &[plans::MAIN], claims::section_6_4),
         Experiment::judged("block", "the form for block devices (not built yet)", &[], claims::block),
         Experiment::shown("fig8", "beside RocksDB and fjall on tmpfs", &[plans::PEERS], shown::figure_8),
