@@ -170,10 +170,6 @@ impl FileLock {
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
 }
 
 impl Lock for FileLock {}

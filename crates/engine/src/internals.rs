@@ -141,7 +141,9 @@ pub fn log_append(dir: &Path, payload_bytes: usize) -> Result<impl FnMut() -> bo
     const FILE_BYTES: u64 = 64 << 20;
     let fail = |source| crate::error::Error::io("open the directory", source);
     let directory = FileDirectory::open(dir).map_err(fail)?;
-    let prepare = move |number, old| NextLog::prepare(&directory, &|device| device, StoreId(1), number, old);
+    let prepare = move |number, old| {
+        NextLog::prepare(&directory, &|device| device, StoreId(1), number, (old, FILE_BYTES))
+    };
     let mut log = LogWriter::start(StoreId(1), prepare(1, None)?);
     let mut group = ByteBuf::default();
     push_unsealed(&mut group, &vec![7; payload_bytes]);

@@ -77,5 +77,5 @@ pub use live::{Question, ask};
 pub use options::{Create, Durability, Options, TierOptions};
 pub use profile::{Demotion, Profile, PromoteReads};
 pub use table::Compression;
-pub use tier::{IN_MEMORY, MEMORY_NAME};
+pub use tier::{MEMORY_NAME, mapped_tier};
 pub use value::Value;

@@ -312,7 +312,8 @@ impl Options {
         left - left % ALIGNMENT as u64
     }
 
-    fn log_file_bytes(&self) -> u64 {
+    /// What a file of the log may take, and a record of a huge batch more.
+    pub(crate) fn log_file_bytes(&self) -> u64 {
         (self.memtable_bytes() / 8 * 9).next_multiple_of(EXTEND_BYTES)
     }
 

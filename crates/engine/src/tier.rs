@@ -9,7 +9,7 @@ use crate::format::FileId;
 use crate::format::file::SUPERBLOCK_NAME;
 use crate::options::{Create, Options, TierOptions};
 use crate::table::Compression;
-use cuesta_device::mapped::{MappedDirectory, Mapping, Persistence, Region};
+use cuesta_device::mapped::{FileMaps, MapFiles, MappedDirectory, Mapping, OwnFiles, Persistence, Region};
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Limiter, Meter, Pace};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -60,7 +60,18 @@ pub(crate) struct Lease<'a> {
 /// The file that is mapped, on a tier of persistent memory.
 pub const MEMORY_NAME: &str = "PMEM";
 /// What the names of the files begin with that are in it.
-pub const IN_MEMORY: &[&str] = &["data-", "meta-"];
+const IN_MEMORY: &[&str] = &["data-", "meta-"];
+/// What the names of those begin with that are mapped each by itself.
+const MAPPED_ALONE: &[&str] = &["log-"];
+
+/// A tier of persistent memory: tables are in `region`; logs are files of `files`, written through mappings that `map` makes.
+pub fn mapped_tier(
+    files: Arc<dyn Directory>,
+    region: Arc<Region>,
+    map: Arc<dyn MapFiles>,
+) -> Arc<dyn Directory> {
+    MappedDirectory::new(files, region, IN_MEMORY, Some(OwnFiles { prefixes: MAPPED_ALONE, map }))
+}
 
 /// Opens a tier's directory of the operating system, made first if it is missing and may be.
 ///
@@ -106,7 +117,7 @@ pub(crate) fn open_directory(
             io::ErrorKind::WouldBlock => locked(&place),
             _ => Error::io(format!("map {}", memory.display()), source),
         })?;
-    Ok(MappedDirectory::new(directory, Region::new(Box::new(mapping)), IN_MEMORY))
+    Ok(mapped_tier(directory, Region::new(Box::new(mapping)), FileMaps::new(&tier.path, None)))
 }
 
 /// What is said of a store that somebody else has open.

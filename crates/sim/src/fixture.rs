@@ -2,11 +2,11 @@
 
 use crate::model::Contents;
 use cuesta::{
-    Compression, Db, Demotion, Durability, IN_MEMORY, MEMORY_NAME, Options, Profile, PromoteReads, Range,
-    TierOptions, World,
+    Compression, Db, Demotion, Durability, MEMORY_NAME, Options, Profile, PromoteReads, Range, TierOptions,
+    World, mapped_tier,
 };
 use cuesta_device::Directory;
-use cuesta_device::mapped::{MappedDirectory, Region};
+use cuesta_device::mapped::Region;
 use cuesta_device::sim::SimDisk;
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ pub fn world(sched: &Sched, disk: &SimDisk, options: &Options) -> World {
             return files;
         }
         let region = Region::new(disk.memory(i, MEMORY_NAME, options.mapped_bytes(tier)));
-        MappedDirectory::new(files, region, IN_MEMORY)
+        mapped_tier(files, region, disk.maps(i))
     };
     let directories = options.tiers.iter().enumerate().map(directory).collect();
     World { sched: sched.clone(), directories }

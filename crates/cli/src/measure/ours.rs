@@ -1,10 +1,10 @@
 //! A store of ours as what is measured; on persistent memory that is modelled, with the cache lines that it touches.
 
 use crate::failure::{Failure, Result};
-use cuesta::{Db, IN_MEMORY, MEMORY_NAME, Options, Range, World};
+use cuesta::{Db, MEMORY_NAME, Options, Range, World, mapped_tier};
 use cuesta_bench::Store;
-use cuesta_device::mapped::{MappedDirectory, Mapping, Region, Timing, Toll, begin_operation, touched};
-use cuesta_device::{Directory, FileDirectory};
+use cuesta_device::FileDirectory;
+use cuesta_device::mapped::{FileMaps, Mapping, Region, Timing, Toll, begin_operation, touched};
 use cuesta_sched::Sched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl MemoryModel {
         let mapping = Mapping::open_modelled(&memory, options.mapped_bytes(tier), toll.clone());
         let mapping = mapping.map_err(Failure::io(format!("map {}", memory.display())))?;
         let files = Arc::new(opened.with_threads(&sched));
-        let directory: Arc<dyn Directory> =
-            MappedDirectory::new(files, Region::new(Box::new(mapping)), IN_MEMORY);
+        let logs = FileMaps::new(&tier.path, Some(toll.clone()));
+        let directory = mapped_tier(files, Region::new(Box::new(mapping)), logs);
         Ok((World { sched, directories: vec![directory] }, toll))
     }
 }

@@ -8,18 +8,17 @@
 //! file that outgrows its extent takes the pages behind it if they are free, and others if not; who says beforehand how much will
 //! come ([`Device::reserve`]) mostly has it in one piece.
 
+use super::dirty::Dirty;
+use super::own::OwnFile;
 use super::region::{Extent, Region};
-use super::{LINE_BYTES, PAGE_BYTES, Persistence};
+use super::{MapFiles, PAGE_BYTES, Persistence};
 use crate::name::check_name;
 use crate::{Access, Device, Directory, Geometry, Listed, Lock, View};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Ranges that are noted apart; more become one.
-const RANGES_MAX: usize = 64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A directory with some of its files in persistent memory.
 #[derive(Debug)]
@@ -29,6 +28,18 @@ pub struct MappedDirectory {
     /// What the names of files in memory begin with.
     prefixes: &'static [&'static str],
     names: Mutex<BTreeMap<String, Arc<MappedFile>>>,
+    own: Option<OwnFiles>,
+    /// Of these, those that somebody has open.
+    opened: Mutex<BTreeMap<String, Weak<OwnFile>>>,
+}
+
+/// Files of a directory that are written through a mapping each.
+#[derive(Debug)]
+pub struct OwnFiles {
+    /// What their names begin with.
+    pub prefixes: &'static [&'static str],
+    /// Maps them.
+    pub map: Arc<dyn MapFiles>,
 }
 
 #[derive(Debug)]
@@ -54,8 +65,8 @@ enum Body {
 struct Written {
     extent: Option<Extent>,
     len: u64,
-    /// What was stored since the last sync, in bytes of the file: in order, apart from each other.
-    dirty: Vec<Range<u64>>,
+    /// What was stored since the last sync, in bytes of the file.
+    dirty: Dirty,
     /// A sync has failed. What it was to write back may be gone, and no later one would tell.
     is_unsure: bool,
 }
@@ -65,24 +76,45 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MappedDirectory {
-    /// `files`, but for those whose names begin with one of `prefixes`: these are in `region`.
+    /// `files`, but for those whose names begin with one of `prefixes`: these are in `region`; and those that `own` names are
+    /// written through mappings.
     pub fn new(
         files: Arc<dyn Directory>,
         region: Arc<Region>,
         prefixes: &'static [&'static str],
+        own: Option<OwnFiles>,
     ) -> Arc<Self> {
-        Arc::new(Self { files, region, prefixes, names: Mutex::default() })
+        Arc::new(Self { files, region, prefixes, names: Mutex::default(), own, opened: Mutex::default() })
     }
 
     fn is_mapped(&self, name: &str) -> bool {
         self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Who has `name` open as a file with a mapping of its own goes on without: one at a time maps a file, and by the name that
+    /// it has.
+    fn unmap(&self, name: &str) {
+        let opened = locked(&self.opened).remove(name);
+        if let Some(file) = opened.as_ref().and_then(Weak::upgrade) {
+            file.unmap();
+        }
+    }
+
+    /// `file`, which is called `name` and not in the region: as it is, or with a mapping of its own.
+    fn opened(&self, name: &str, file: Arc<dyn Device>) -> Arc<dyn Device> {
+        self.unmap(name);
+        let own = self.own.as_ref().filter(|own| own.prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        let Some(own) = own else { return file };
+        let file = OwnFile::new(name, file, &own.map);
+        locked(&self.opened).insert(name.to_owned(), Arc::downgrade(&file));
+        file
     }
 }
 
 impl Directory for MappedDirectory {
     fn create(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
         if !self.is_mapped(name) {
-            return self.files.create(name, access);
+            return Ok(self.opened(name, self.files.create(name, access)?));
         }
         check_name(name)?;
         let mut names = locked(&self.names);
@@ -96,7 +128,7 @@ impl Directory for MappedDirectory {
 
     fn open(&self, name: &str, access: Access) -> io::Result<Arc<dyn Device>> {
         if !self.is_mapped(name) {
-            return self.files.open(name, access);
+            return Ok(self.opened(name, self.files.open(name, access)?));
         }
         match locked(&self.names).get(name) {
             Some(file) => Ok(file.clone()),
@@ -106,6 +138,7 @@ impl Directory for MappedDirectory {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         if !self.is_mapped(name) {
+            self.unmap(name);
             return self.files.remove(name);
         }
         // Its pages are free with the last who has it open, or a view of it.
@@ -115,7 +148,10 @@ impl Directory for MappedDirectory {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match (self.is_mapped(from), self.is_mapped(to)) {
-            (false, false) => self.files.rename(from, to),
+            (false, false) => {
+                [from, to].into_iter().for_each(|name| self.unmap(name));
+                self.files.rename(from, to)
+            }
             (true, true) => {
                 let mut names = locked(&self.names);
                 let file = names.remove(from).ok_or(io::ErrorKind::NotFound)?;
@@ -176,24 +212,6 @@ impl Directory for MappedDirectory {
 }
 
 impl Written {
-    /// Notes that `range` was stored to.
-    fn note(&mut self, range: Range<u64>) {
-        // Lines are written back whole, and each once.
-        let line = |at: u64| at - at % LINE_BYTES;
-        let (mut start, mut end) = (line(range.start), range.end.next_multiple_of(LINE_BYTES));
-        let first = self.dirty.partition_point(|other| other.end < start);
-        let behind = self.dirty.partition_point(|other| other.start <= end);
-        if let Some(touching) = self.dirty.get(first..behind).filter(|touching| !touching.is_empty()) {
-            start = start.min(touching[0].start);
-            end = end.max(touching[touching.len() - 1].end);
-        }
-        self.dirty.splice(first..behind, std::iter::once(start..end));
-        if self.dirty.len() > RANGES_MAX {
-            let all = self.dirty[0].start..self.dirty[self.dirty.len() - 1].end;
-            self.dirty = vec![all];
-        }
-    }
-
     /// Sees to it that the file can have so many bytes.
     fn fit(&mut self, region: &Arc<Region>, bytes: u64) -> io::Result<()> {
         let Some(extent) = &mut self.extent else {
@@ -210,7 +228,7 @@ impl Written {
         if let Some(extent) = &mut self.extent {
             extent.store(offset, bytes)?;
         }
-        self.note(offset..end);
+        self.dirty.note(offset..end);
         self.len = self.len.max(end);
         Ok(())
     }
@@ -224,7 +242,7 @@ impl Written {
             if let Some(extent) = &mut self.extent {
                 extent.store(self.len, &zeros[..bytes as usize])?;
             }
-            self.note(self.len..self.len + bytes);
+            self.dirty.note(self.len..self.len + bytes);
             self.len += bytes;
         }
         Ok(())
@@ -236,14 +254,12 @@ impl Written {
         }
         let Some(extent) = self.extent.as_ref().filter(|_| !self.dirty.is_empty()) else { return Ok(()) };
         let mut lines = Vec::new();
-        for range in &self.dirty {
-            // Lines at the end may go on behind the file, but not behind its pages.
-            let end = range.end.min(extent.bytes());
-            lines.extend(extent.within(range.start, end - range.start)?);
+        // Lines at the end may go on behind the file, but not behind its pages.
+        for range in self.dirty.take_before(extent.bytes()) {
+            lines.extend(extent.within(range.start, range.end - range.start)?);
         }
         let persisted = region.persist(&lines);
         self.is_unsure = persisted.is_err();
-        self.dirty.clear();
         persisted
     }
 }

@@ -13,13 +13,14 @@
 
 use super::signal::{Guard, guard};
 use super::window::Window;
-use super::{LINE_BYTES, Memory, Toll};
+use super::{LINE_BYTES, MapFiles, Memory, Toll};
 use crate::file::FileLock;
+use crate::name::check_name;
 use crate::{Holder, View};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -95,8 +96,31 @@ pub struct Mapping {
     toll: Option<Arc<Toll>>,
     /// Where views are put together; made when one is.
     window: OnceLock<Arc<Window>>,
-    /// What it protects is shared by all who map the file, in this process and in others.
-    file: FileLock,
+    file: File,
+    /// What it protects is shared by all who map the file, in this process and in others. A file of a directory that somebody has
+    /// locked has none.
+    _lock: Option<FileLock>,
+}
+
+/// Files of a directory of the operating system, each mapped by itself. One at a time may map one of them: the directory has to be locked.
+#[derive(Debug)]
+pub struct FileMaps {
+    path: PathBuf,
+    toll: Option<Arc<Toll>>,
+}
+
+impl FileMaps {
+    /// Those of `path`; `toll` counts what is written back where they stand for persistent memory in measurements.
+    pub fn new(path: impl Into<PathBuf>, toll: Option<Arc<Toll>>) -> Arc<Self> {
+        Arc::new(Self { path: path.into(), toll })
+    }
+}
+
+impl MapFiles for FileMaps {
+    fn map(&self, name: &str, bytes: u64) -> io::Result<Box<dyn Memory>> {
+        check_name(name)?;
+        Ok(Box::new(Mapping::open_as(&self.path.join(name), bytes, self.toll.clone(), false)?))
+    }
 }
 
 /// Of addresses for views that are put together there are so many times as many as bytes.
@@ -113,7 +137,7 @@ impl Mapping {
     /// # Errors
     /// `StorageFull` when there is no room for it; `WouldBlock` when it is mapped already; what the operating system says.
     pub fn open(path: &Path, bytes: u64) -> io::Result<Self> {
-        Self::open_as(path, bytes, None)
+        Self::open_as(path, bytes, None, true)
     }
 
     /// As [`Mapping::open`], for memory that stands for persistent memory in measurements: cache lines are written back even where
@@ -122,18 +146,27 @@ impl Mapping {
     /// # Errors
     /// As [`Mapping::open`].
     pub fn open_modelled(path: &Path, bytes: u64, toll: Arc<Toll>) -> io::Result<Self> {
-        Self::open_as(path, bytes, Some(toll))
+        Self::open_as(path, bytes, Some(toll), true)
     }
 
-    fn open_as(path: &Path, bytes: u64, toll: Option<Arc<Toll>>) -> io::Result<Self> {
+    fn open_as(path: &Path, bytes: u64, toll: Option<Arc<Toll>>, is_alone: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
-        let locked = FileLock::take(file)?.ok_or_else(|| {
-            let why = format!("{} is mapped already, here or by another process", path.display());
-            io::Error::new(io::ErrorKind::WouldBlock, why)
-        })?;
-        let file = locked.file();
+        options.read(true).write(true).create(is_alone).truncate(false).mode(0o600);
+        let mut open =
+            |flags: OFlags| options.custom_flags((flags | OFlags::NOFOLLOW).bits() as i32).open(path);
+        // Mapping a file counts as reading it. What the file system writes for that it would write while nobody can map anything.
+        let file = match open(OFlags::NOATIME) {
+            // Only who owns a file may ask for it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(OFlags::empty())?,
+            file => file?,
+        };
+        let lock = match is_alone {
+            true => Some(FileLock::take(file.try_clone()?)?.ok_or_else(|| {
+                let why = format!("{} is mapped already, here or by another process", path.display());
+                io::Error::new(io::ErrorKind::WouldBlock, why)
+            })?),
+            false => None,
+        };
         let metadata = file.metadata()?;
         let bytes = bytes.max(metadata.len());
         if bytes == 0 || usize::try_from(bytes).is_err() {
@@ -144,7 +177,7 @@ impl Mapping {
         }
         // A file of this length may have holes, if it was copied.
         if metadata.len() < bytes || metadata.blocks() * 512 < bytes {
-            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP) => file.set_len(bytes)?,
                 Err(error) => return Err(error.into()),
@@ -154,7 +187,7 @@ impl Mapping {
         let map = |flags| {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: no address is asked for, so nothing that is mapped is replaced.
-            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, flags, file, 0) }
+            unsafe { mmap(std::ptr::null_mut(), bytes as usize, access, flags, &file, 0) }
         };
         let (mapped, persistence) = match map(MapFlags::SHARED_VALIDATE | MapFlags::SYNC) {
             Ok(mapped) => (mapped, Persistence::lines()),
@@ -184,7 +217,8 @@ impl Mapping {
             guard: Some(guard),
             toll,
             window: OnceLock::new(),
-            file: locked,
+            file,
+            _lock: lock,
         })
     }
 
@@ -242,7 +276,7 @@ impl Memory for Mapping {
                 for range in ranges {
                     self.address(range.start, (range.end - range.start) as usize)?;
                 }
-                let (bytes, holder) = self.window()?.assemble(self.file.file(), ranges, holder)?;
+                let (bytes, holder) = self.window()?.assemble(&self.file, ranges, holder)?;
                 // SAFETY: mapped as long as the new holder lives, which keeps the one with the promise that nobody writes here.
                 unsafe { View::new(bytes, holder) }
             }

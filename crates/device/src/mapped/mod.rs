@@ -4,14 +4,17 @@
 //!   the simulated disk's own.
 //! - A [`Region`] deals its pages out as extents. Which extents are in use is known to whoever names them (a store's
 //!   manifest): after an open they are claimed one by one, and the rest is free.
-//! - [`MappedDirectory`] makes files of extents beside the ordinary files of a directory.
+//! - [`MappedDirectory`] makes files of extents beside the ordinary files of a directory. Of these some can have a mapping of their
+//!   own ([`OwnFiles`]): logs, which are written on and on and are never viewed.
 //!
-//! A file here is written, frozen by its first [`crate::Device::view`], and never written again. So nothing is ever written
+//! A file of extents is written, frozen by its first [`crate::Device::view`], and never written again. So nothing is ever written
 //! under a view, and what a crash may leave half written is in no extent that anybody names.
 
 mod directory;
+mod dirty;
 mod lines;
 mod mapping;
+mod own;
 mod region;
 mod signal;
 mod space;
@@ -19,9 +22,9 @@ mod space;
 mod tests;
 mod window;
 
-pub use directory::MappedDirectory;
+pub use directory::{MappedDirectory, OwnFiles};
 pub use lines::{Timing, Toll, Touched, begin_operation, touched};
-pub use mapping::{Instruction, Mapping, Persistence};
+pub use mapping::{FileMaps, Instruction, Mapping, Persistence};
 pub use region::Region;
 
 use crate::{Holder, View};
@@ -71,4 +74,13 @@ pub trait Memory: Send + Sync + Debug {
 
     /// What makes its bytes durable.
     fn persistence(&self) -> Persistence;
+}
+
+/// Maps files of a directory.
+pub trait MapFiles: Send + Sync + Debug {
+    /// The file `name`, which has so many bytes.
+    ///
+    /// # Errors
+    /// `StorageFull` when it has holes for which there is no room; what the operating system says.
+    fn map(&self, name: &str, bytes: u64) -> io::Result<Box<dyn Memory>>;
 }

@@ -14,8 +14,8 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// Mappings that a process can have guarded at once.
-const GUARDS_MAX: usize = 64;
+/// Mappings that a process can have guarded at once: a few for each store.
+const GUARDS_MAX: usize = 256;
 /// What is replaced at once.
 const PAGE_BYTES: usize = crate::ALIGNMENT;
 

@@ -16,11 +16,19 @@ const MIB: u64 = 1 << 20;
 
 fn on_files(path: &Path, bytes: u64) -> Arc<MappedDirectory> {
     let memory = Box::new(Mapping::open(&path.join("PMEM"), bytes).unwrap());
-    MappedDirectory::new(Arc::new(FileDirectory::open(path).unwrap()), Region::new(memory), PREFIXES)
+    let own = OwnFiles { prefixes: &["log-"], map: FileMaps::new(path, None) };
+    MappedDirectory::new(
+        Arc::new(FileDirectory::open(path).unwrap()),
+        Region::new(memory),
+        PREFIXES,
+        Some(own),
+    )
 }
 
 fn on_disk(disk: &SimDisk, bytes: u64) -> Arc<MappedDirectory> {
-    MappedDirectory::new(disk.directory(0), Region::new(disk.memory(0, "PMEM", bytes)), PREFIXES)
+    let own = OwnFiles { prefixes: &["log-"], map: disk.maps(0) };
+    let region = Region::new(disk.memory(0, "PMEM", bytes));
+    MappedDirectory::new(disk.directory(0), region, PREFIXES, Some(own))
 }
 
 fn simulated() -> SimDisk {
@@ -481,4 +489,147 @@ fn guards_are_given_back() {
     for i in 0..300 {
         Mapping::open(&dir.path().join(format!("PMEM{}", i % 3)), 4096).unwrap();
     }
+}
+
+/// Whether a file has these bytes and, behind them, zeros.
+fn has(file: &dyn Device, bytes: &[u8]) -> bool {
+    let mut read = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut read, 0).unwrap();
+    read.len() >= bytes.len() && read[..bytes.len()] == *bytes && read[bytes.len()..].iter().all(|b| *b == 0)
+}
+
+#[test]
+fn a_log_is_an_ordinary_file_that_is_written_through_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = simulated();
+    let (on_files, on_disk) = (on_files(dir.path(), MIB), on_disk(&disk, MIB));
+    for (seed, directory) in [on_files, on_disk].into_iter().enumerate() {
+        let mut rng = Rng::new(seed as u64);
+        for i in 0..10 {
+            let (name, mut model) = (format!("log-{i}"), Vec::new());
+            let mut file = create(&directory, &name);
+            if rng.one_in(2) {
+                file.reserve(300_000).unwrap();
+                assert!(file.len().unwrap() >= 300_000);
+            }
+            for _ in 0..5 {
+                scribble(&*file, &mut model, &mut rng);
+                assert!(has(&*file, &model) && file.extents().is_none() && file.view().unwrap().is_none());
+                file = match rng.below(3) {
+                    // By another that has it open, and by the first again, which does not map it any more.
+                    0 => {
+                        let second = directory.open(&name, Access::Buffered).unwrap();
+                        scribble(&*second, &mut model, &mut rng);
+                        file.write_at(b"by the first", model.len() as u64).unwrap();
+                        model.extend(b"by the first");
+                        assert!(has(&*file, &model) && has(&*second, &model));
+                        second
+                    }
+                    1 => {
+                        drop(file);
+                        directory.open(&name, Access::Buffered).unwrap()
+                    }
+                    _ => file,
+                };
+            }
+            let other = format!("log-{i}-recycled");
+            directory.rename(&name, &other).unwrap();
+            file.write_at(b"behind", model.len() as u64).unwrap();
+            model.extend(b"behind");
+            let renamed = directory.open(&other, Access::Buffered).unwrap();
+            renamed.write_at(b"under its new name", 0).unwrap();
+            model.resize(model.len().max(18), 0);
+            model[..18].copy_from_slice(b"under its new name");
+            assert!(has(&*renamed, &model) && directory.open(&name, Access::Buffered).is_err());
+            directory.remove(&other).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_synced_of_a_log_outlives_a_cut_and_what_was_not_is_in_doubt() {
+    let mut lost = 0;
+    for seed in 0..200 {
+        let (disk, mut rng) = (simulated(), Rng::new(seed));
+        let directory = on_disk(&disk, MIB);
+        let file = create(&directory, "log-1");
+        directory.sync().unwrap();
+        let (mut model, mut durable) = (Vec::new(), 0);
+        for _ in 0..rng.below(100) {
+            match rng.below(10) {
+                0 => {
+                    file.sync().unwrap();
+                    durable = model.len();
+                }
+                1 => file.reserve(rng.below(600_000)).unwrap(),
+                _ => {
+                    let bytes: Vec<u8> = (0..rng.below(2000)).map(|_| 1 + rng.below(255) as u8).collect();
+                    file.write_at(&bytes, model.len() as u64).unwrap();
+                    model.extend(bytes);
+                }
+            }
+        }
+        disk.cut_now();
+        let left = disk.after_cut(Survival::Random, &mut rng).read_file(0, "log-1");
+        assert!(left.get(..durable) == Some(&model[..durable]), "seed {seed}");
+        lost += usize::from(left.get(..model.len()) != Some(&model[..]));
+    }
+    assert!(lost > 50, "something was lost of {lost} of 200 files");
+}
+
+#[test]
+fn a_commit_to_a_log_writes_back_the_lines_that_it_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let toll = Arc::new(Toll::new(&Sched::real(1), Timing::NVDIMM));
+    let memory = Box::new(Mapping::open(&dir.path().join("PMEM"), MIB).unwrap());
+    let own = OwnFiles { prefixes: &["log-"], map: FileMaps::new(dir.path(), Some(toll)) };
+    let files = Arc::new(FileDirectory::open(dir.path()).unwrap());
+    let directory = MappedDirectory::new(files, Region::new(memory), PREFIXES, Some(own));
+    let file = create(&directory, "log-1");
+    file.reserve(MIB).unwrap();
+    let commit = |at: u64, bytes: usize| {
+        let before = touched().written;
+        file.write_at(&vec![1; bytes], at).unwrap();
+        file.sync().unwrap();
+        touched().written - before
+    };
+    assert_eq!(commit(0, 200), 4);
+    // Of the line that both have, each wrote its part back.
+    assert_eq!(commit(200, 200), 4);
+    assert_eq!(commit(MIB - 64, 64), 1);
+    assert_eq!(commit(MIB, 64), 0, "behind what is mapped");
+    let before = touched().written;
+    file.sync().unwrap();
+    assert_eq!(touched().written, before, "nothing is left");
+}
+
+#[test]
+fn after_a_failed_sync_of_a_log_none_succeeds() {
+    // Of the file, with its new length, and of lines alone.
+    for (kind, is_of_lines) in [(SyncFailure::CleanNew, true), (SyncFailure::CleanNew, false)] {
+        let disk = simulated();
+        let directory = on_disk(&disk, MIB);
+        let file = create(&directory, "log-1");
+        file.reserve(1000).unwrap();
+        file.write_at(&[1; 100], 0).unwrap();
+        if is_of_lines {
+            file.sync().unwrap();
+            file.write_at(&[1; 100], 50).unwrap();
+        }
+        disk.set_faults(vec![Fault::new(Effect::SyncFails(kind))]);
+        assert!(file.sync().is_err());
+        file.write_at(&[2; 100], 100).unwrap();
+        assert!(file.sync().is_err());
+    }
+}
+
+#[test]
+fn a_log_that_is_cut_short_under_its_mapping_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = on_files(dir.path(), MIB);
+    let file = create(&directory, "log-1");
+    file.reserve(100_000).unwrap();
+    file.write_at(&[1; 100_000], 0).unwrap();
+    OpenOptions::new().write(true).open(dir.path().join("log-1")).unwrap().set_len(0).unwrap();
+    assert!(file.write_at(&[2; 100], 50_000).is_err() && file.sync().is_err());
 }

@@ -7,7 +7,7 @@
 
 use super::state::FileId;
 use super::{SimDisk, power_cut};
-use crate::mapped::{Instruction, LINE_BYTES, Memory, Persistence};
+use crate::mapped::{Instruction, LINE_BYTES, MapFiles, Memory, Persistence};
 use crate::{Holder, View};
 use std::io;
 use std::ops::Range;
@@ -27,8 +27,29 @@ impl SimDisk {
     /// kill.
     pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Box<dyn Memory> {
         let (id, bytes) = self.with(|state| state.memory(tier, name, bytes));
-        let place = format!("simulated tier {tier}/{name}");
-        Box::new(SimMemory { disk: self.clone(), id, bytes, place })
+        SimMemory::new(self, tier, name, (id, bytes))
+    }
+}
+
+/// Files of a tier of a simulated disk, each as memory of its own.
+#[derive(Debug)]
+struct SimMaps {
+    disk: SimDisk,
+    tier: usize,
+}
+
+impl SimDisk {
+    /// The files of a tier as memory.
+    pub fn maps(&self, tier: usize) -> Arc<dyn MapFiles> {
+        Arc::new(SimMaps { disk: self.clone(), tier })
+    }
+}
+
+impl MapFiles for SimMaps {
+    fn map(&self, name: &str, bytes: u64) -> io::Result<Box<dyn Memory>> {
+        let (id, there) = self.disk.with(|state| state.map(self.tier, name))?;
+        let memory = SimMemory::new(&self.disk, self.tier, name, (id, there));
+        if there < bytes { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(memory) }
     }
 }
 
@@ -51,6 +72,10 @@ impl Holder for Copied {
 }
 
 impl SimMemory {
+    fn new(disk: &SimDisk, tier: usize, name: &str, (id, bytes): (FileId, u64)) -> Box<Self> {
+        Box::new(Self { disk: disk.clone(), id, bytes, place: format!("simulated tier {tier}/{name}") })
+    }
+
     fn copied(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         self.disk.with(|state| {
             let image = state.files.get(&self.id).map(|file| file.image.as_slice()).unwrap_or_default();

@@ -163,6 +163,8 @@ impl File {
                     self.pending.push(Pending { number: pending.number, change });
                 }
                 if is_durable {
+                    // Shorter where a sync of the length has lied.
+                    self.durable.resize(self.durable.len().max(to as usize), 0);
                     self.durable[from as usize..to as usize].copy_from_slice(piece(from, to));
                 }
                 at = to;
@@ -492,6 +494,15 @@ impl State {
         let bytes = bytes.max(file.durable.len() as u64);
         [&mut file.image, &mut file.durable].into_iter().for_each(|held| held.resize(bytes as usize, 0));
         (id, bytes)
+    }
+
+    /// A file that is there, as memory from here on; its length.
+    pub(super) fn map(&mut self, tier: usize, name: &str) -> io::Result<(FileId, u64)> {
+        let id = self.find(tier, name)?;
+        let file = self.file(id)?;
+        file.unit_bytes = WORD_BYTES;
+        file.opens += 1;
+        Ok((id, file.image.len() as u64))
     }
 
     /// Makes what was stored to these ranges of a file that is memory durable. It can fail or lie, as a sync does.

@@ -308,7 +308,7 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
     let wrap = |device| tiers.metered(device, 0, Cause::Manifest);
     let snapshot = Edit { log_start: Some(log), next_file: Some(log + 1), ..Catalog::default().snapshot() };
     let snapshot = Edit { profile: Some(options.profile.unwrap_or_default()), ..snapshot };
-    NextLog::prepare(fast.directory.as_ref(), &wrap, store, log, None)?;
+    NextLog::prepare(fast.directory.as_ref(), &wrap, store, log, (None, 0))?;
     let begun = Manifest::begin(fast.directory.as_ref(), &wrap, store, manifest, &snapshot)?;
     // Both are whole and durable, as after a clean close.
     let log_end = Position { file: log, offset: HEADER_BYTES as u64 };
@@ -508,7 +508,7 @@ impl Found {
         }
         let keep = was_closed && recovered.is_little && recovered.log.resumable;
         let log = match keep {
-            true => self.resume_log(recovered.log.end)?,
+            true => self.resume_log(recovered.log.end, options.log_file_bytes())?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
         };
         if !planted::has(Bug::OldImageBelieved) {
@@ -717,7 +717,7 @@ impl Found {
     }
 
     /// Goes on behind the last record. It was durable when the store was closed; but this may be a copy of it.
-    fn resume_log(&self, end: Position) -> Result<LogWriter> {
+    fn resume_log(&self, end: Position, bytes: u64) -> Result<LogWriter> {
         let store = self.superblocks[0].store;
         for number in log_numbers(&self.listed[0]) {
             if (self.catalog.log_start..=end.file).contains(&number) {
@@ -728,7 +728,7 @@ impl Found {
         }
         let file = FileId::new(FileKind::Log, end.file);
         let device = open_on_fast(&self.tiers, file, Cause::Log)?;
-        LogWriter::resume(Place { store, file, offset: end.offset }, device)
+        LogWriter::resume(Place { store, file, offset: end.offset }, device, bytes)
     }
 
     /// Puts everything replayed into a new log, or into tables in front of one, and names it in one edit.
@@ -750,7 +750,8 @@ impl Found {
         let number = self.catalog.take_file_number();
         let wrap = |device| self.tiers.metered(device, 0, Cause::Log);
         let store = self.superblocks[0].store;
-        let next = NextLog::prepare(self.tiers.fast().directory.as_ref(), &wrap, store, number, None)?;
+        let room = (None, options.log_file_bytes());
+        let next = NextLog::prepare(self.tiers.fast().directory.as_ref(), &wrap, store, number, room)?;
         let mut log = LogWriter::start_unnamed(store, next);
         if let Some(mut copied) = recovered.copied.take() {
             log.append(&mut copied.records, copied.members.iter().copied())?;

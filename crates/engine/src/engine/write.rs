@@ -314,8 +314,8 @@ impl Engine {
         let recycled = self.background.take_retired_log();
         let fast = self.tiers.fast();
         let wrap = |device| self.tiers.metered(device, fast.ordinal, Cause::Log);
-        let old = recycled.map(|retired| retired.number);
-        let next = NextLog::prepare(fast.directory.as_ref(), &wrap, self.store, number, old).inspect_err(
+        let from = (recycled.map(|retired| retired.number), self.options.log_file_bytes());
+        let next = NextLog::prepare(fast.directory.as_ref(), &wrap, self.store, number, from).inspect_err(
             |error| {
                 match (error.kind(), recycled) {
                     // Nothing names the new file yet; what is left of it is an orphan at worst.

@@ -1,7 +1,7 @@
 //! Appends to the log; owned by one thread at a time.
 //!
 //! Growing a file costs metadata at every sync, so a fresh file is extended with zeros, a step ahead of the records
-//! and in the same write call; a recycled file has its length already.
+//! and in the same write call; a recycled file has its length already, and so has one that the medium could make room for.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, encode_header};
@@ -27,13 +27,13 @@ pub(crate) struct NextLog {
 }
 
 impl NextLog {
-    /// Makes a log file, from `recycled` if there is one; when it returns, name and header are durable.
+    /// Makes a log file that will have about `bytes`, from `recycled` if there is one; when it returns, name and header are durable.
     pub(crate) fn prepare(
         directory: &dyn Directory,
         wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
         store: StoreId,
         number: u64,
-        recycled: Option<u64>,
+        (recycled, bytes): (Option<u64>, u64),
     ) -> Result<Self> {
         let file = FileId::new(FileKind::Log, number);
         let name = file.to_string();
@@ -46,6 +46,7 @@ impl NextLog {
             None => directory.create(&name, Access::Buffered).map_err(fail)?,
         };
         let device = wrap(device);
+        device.reserve(bytes).map_err(fail)?;
         device.write_at(&encode_header(store, file), 0).map_err(fail)?;
         device.sync().map_err(fail)?;
         if !planted::has(Bug::LogNameSyncDropped) {
@@ -84,8 +85,10 @@ impl LogWriter {
         Self { durable: Position::default(), ..Self::start(store, next) }
     }
 
-    /// Goes on behind the last record of a file that was replayed and synced.
-    pub(crate) fn resume(place: Place, device: Arc<dyn Device>) -> Result<Self> {
+    /// Goes on behind the last record of a file that was replayed and synced, and will have about `bytes`.
+    pub(crate) fn resume(place: Place, device: Arc<dyn Device>, bytes: u64) -> Result<Self> {
+        let fail = |source| Error::io(format!("make room for {}", place.file), source);
+        device.reserve(bytes).map_err(fail)?;
         let filled = device.len().map_err(|source| Error::io(format!("measure {}", place.file), source))?;
         let durable = Position { file: place.file.number, offset: place.offset };
         Ok(Self { place, device, filled, durable, sealed: Vec::new() })

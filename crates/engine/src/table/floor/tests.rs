@@ -395,7 +395,7 @@ fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finishe
     let disk = SimDisk::new(&Sched::simulated(1), 1, SimConfig::default());
     let on = |disk: &SimDisk| {
         let region = Region::new(disk.memory(0, "PMEM", BYTES));
-        MappedDirectory::new(disk.directory(0), region, &["data-", "meta-"])
+        MappedDirectory::new(disk.directory(0), region, &["data-", "meta-"], None)
     };
     let directory = on(&disk);
     let (mut tree, mut named, mut all) = (Tree::default(), Vec::new(), Vec::new());
@@ -458,7 +458,7 @@ fn a_mapping_that_was_cut_short_is_an_error_and_no_wrong_answer() {
     let path = dir.path().join("PMEM");
     let region = Region::new(Box::new(Mapping::open(&path, 1 << 20).unwrap()));
     let directory =
-        MappedDirectory::new(Arc::new(FileDirectory::open(dir.path()).unwrap()), region, &["data-"]);
+        MappedDirectory::new(Arc::new(FileDirectory::open(dir.path()).unwrap()), region, &["data-"], None);
     let (files, all) = four_floors();
     let mapped = |bytes: &[u8]| {
         let file = directory.create("data-1", Access::Direct).unwrap();
