@@ -292,11 +292,16 @@ impl Options {
         self.profile.is_some_and(Profile::links_runs)
     }
 
-    /// What a guard should have in one run, in bytes: as many tables as a level is larger than the one above, so that what
-    /// goes down from a guard comes as about a table to each of those below. Where a run of a guard is one table, as much as that.
+    /// What a guard should have, in bytes: as many tables as a level is larger than the one above, so that what goes down from
+    /// a guard comes as about a table to each of those below. In one run; or in all of them where they point into one another, and
+    /// then no more than a 64th of the first tier, as tables: such a guard is rewritten whole.
     pub(crate) fn guard_bytes(&self) -> u64 {
-        let tables = if self.links_runs() { 1 } else { u64::from(self.level_ratio) };
-        tables * self.table_bytes()
+        let table = self.table_bytes();
+        let guard = u64::from(self.level_ratio) * table;
+        match self.tiers.first() {
+            Some(first) if self.links_runs() => guard.min(first.capacity_bytes / 64).max(table),
+            _ => guard,
+        }
     }
 
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries

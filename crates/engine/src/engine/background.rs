@@ -14,8 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
 use crate::policy::mix::Mix;
 use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
-use crate::policy::{self, LevelView, Plan, RunningPlan, Seen, TierView, View};
-use crate::version::Version;
+use crate::policy::{self, AFTER_ALL, LevelView, Plan, RunningPlan, Seen, TierView, View};
+use crate::table::FLOORS_MAX;
+use crate::version::{Run, TableMeta, Version};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
 use std::any::Any;
@@ -33,6 +34,8 @@ const RETRY: Duration = Duration::from_millis(200);
 const RETRY_DOUBLINGS_MAX: u32 = 3;
 /// A job that finds no room is tried this often before writers are told.
 const TIMES_FULL_MAX: u32 = 2;
+/// Runs of level 0 that point into one another have at most one part in so many of the first tier: they can only be merged together.
+const TREE_SHARE: u64 = 16;
 /// A log file that is kept to be filled again.
 const RETIRED_MAX: usize = 1;
 
@@ -41,6 +44,8 @@ struct State {
     flushing: bool,
     promoting: bool,
     running: Vec<RunningPlan>,
+    /// The runs that a flush lies its own on.
+    covering: Option<RunningPlan>,
     stopping: bool,
     /// Of flushes, and of merges.
     refused: [Refused; 2],
@@ -80,6 +85,7 @@ impl State {
             flushing: false,
             promoting: false,
             running: Vec::new(),
+            covering: None,
             stopping: false,
             refused: Default::default(),
             failures: 0,
@@ -95,6 +101,11 @@ impl State {
     fn end(&mut self, plan: &Plan) {
         let ended = plan.running();
         self.running.retain(|running| *running != ended);
+    }
+
+    /// What a new plan has to respect.
+    fn kept_off(&self) -> Vec<RunningPlan> {
+        self.running.iter().chain(&self.covering).cloned().collect()
     }
 
     /// Whether a flush or a plan is being carried out.
@@ -384,7 +395,7 @@ impl Engine {
                 return Some(Job::Promote);
             }
             if writable && under_way < merges_max && state.idle_at != Some(current.generation) {
-                let plan = self.view(&state.running).and_then(|view| policy::plan(&view));
+                let plan = self.view(&state.kept_off()).and_then(|view| policy::plan(&view));
                 match plan {
                     Some(plan) => {
                         state.running.push(plan.running());
@@ -418,7 +429,7 @@ impl Engine {
     /// The next plan, which its caller carries out by itself.
     pub(super) fn begin_plan(&self) -> Option<Plan> {
         let mut state = self.background.state.lock();
-        let plan = self.view(&state.running).and_then(|view| policy::plan(&view))?;
+        let plan = self.view(&state.kept_off()).and_then(|view| policy::plan(&view))?;
         state.running.push(plan.running());
         Some(plan)
     }
@@ -432,10 +443,46 @@ impl Engine {
         self.background.changed.notify_all();
     }
 
+    /// The newest runs of level 0 that a flush of so many bytes is to lie on, so that a lookup goes through all of them as through one:
+    /// those that point into one another already. None while they are merged, or are about to be; nor where they would become too
+    /// much to find room for at once. Until the flush has ended no plan touches them.
+    pub(super) fn cover_level_0(&self, bytes: u64) -> bool {
+        if !self.options.links_runs() || self.options.runs_max() <= 1 {
+            return false;
+        }
+        let mut state = self.background.state.lock();
+        let current = self.current.load();
+        let runs = current.version.levels.first().and_then(|level| level.guards.first());
+        let runs = runs.map_or(&[][..], |guard| &guard.runs);
+        let is_busy = |run: &Run| {
+            let busy = |number: &u64| state.running.iter().any(|plan| plan.inputs.contains(number));
+            run.tables.iter().any(|table| busy(&table.meta.number))
+        };
+        let idle = runs.iter().take_while(|run| !is_busy(run)).count();
+        let linked = runs.windows(2).take_while(|pair| pair[0].lies_on(&pair[1])).count();
+        let tree: Vec<&TableMeta> =
+            runs.iter().take(linked + 1).flat_map(|run| &run.tables).map(|table| &table.meta).collect();
+        let together = bytes + tree.iter().map(|meta| meta.level_bytes()).sum::<u64>();
+        let covers = (1..self.options.level0_merge as usize).contains(&idle)
+            && tree.len() == linked + 1
+            && tree.len() < FLOORS_MAX
+            && together <= self.tiers.fast().capacity_bytes / TREE_SHARE;
+        if covers {
+            state.covering = Some(RunningPlan {
+                inputs: tree.iter().map(|meta| meta.number).collect(),
+                level: 0,
+                output_level: 0,
+                from: Vec::new(),
+                to: AFTER_ALL.to_vec(),
+            });
+        }
+        covers
+    }
+
     fn job_ended(&self, job: &Job, result: Result<()>) {
         let mut state = self.background.state.lock();
         match job {
-            Job::Flush => state.flushing = false,
+            Job::Flush => (state.flushing, state.covering) = (false, None),
             Job::Promote => state.promoting = false,
             Job::Compact(plan) => state.end(plan),
             Job::Garbage | Job::Seal => {}

@@ -158,11 +158,12 @@ impl Engine {
         }
         let bytes = sealed.memtable.used_bytes();
         let paced = self.begin_paced(Work::Flush, bytes, 0);
+        let need = Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some());
         let job = RunJob {
-            need: Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some()),
+            need,
             level: 0,
             bounds: &[],
-            links: false,
+            links: self.cover_level_0(need.data + need.meta),
             bottom: false,
             cause: Cause::Flush,
             paced: &paced,
@@ -170,7 +171,14 @@ impl Engine {
             above: None,
             meet: None,
         };
-        let added = self.write_run(input, &job)?;
+        let written = self.write_run(input, &job);
+        let added = match written {
+            // What is damaged below is no reason to keep this from being durable.
+            Err(error) if error.is_corrupt() && job.links => {
+                self.write_run(input, &RunJob { links: false, ..job })?
+            }
+            written => written?,
+        };
         let age = self.catalog.lock().take_file_number();
         let log_start = match planted::has(Bug::LogTrimmedEarly) {
             true => self.current.load().active_log,
@@ -477,6 +485,13 @@ impl Engine {
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
+        // A guard of linked runs that is rewritten whole becomes guards of a table each; a run of level 0 that lies on others is one.
+        let may_link = self.options.links_runs() && self.options.runs_max() > 1;
+        let table_bytes = match (level, links) {
+            (0, true) => need.data + need.meta,
+            (1.., false) if may_link => self.options.guard_bytes(),
+            _ => self.options.table_bytes(),
+        };
         let boundaries = self.boundaries();
         let dead = self.catalog.lock().dead.clone();
         let place = |bytes: u64| {
@@ -499,7 +514,7 @@ impl Engine {
             cause,
             place: &place,
             meta_tier,
-            table_bytes: self.options.table_bytes(),
+            table_bytes,
             block_bytes: self.options.block_bytes,
             take_number: &|| self.catalog.lock().take_file_number(),
             check: &|done| {

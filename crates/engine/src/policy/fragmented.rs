@@ -17,10 +17,11 @@
 //! table of that, may be merged into the oldest alone, in steps of a table.
 //!
 //! **Linked runs** (accumulative compaction: Zhang and Du, §4): each run of a guard is one table that points into the next older
-//! one, so nothing goes without all that lies on it. Little room is met by merging the runs of a guard among themselves. What is put
-//! on a guard's runs points into these, so it has the guard for itself.
+//! one, so nothing goes without all that lies on it. Little room is met by merging the runs of a guard among themselves; so are runs
+//! that are too little to be shared out among the guards below. What is put on a guard's runs points into these, so it has the guard
+//! for itself. Runs of level 0 point into one another, too, those that a flush found idle.
 //!
-//! **Guards** should have `guard_bytes` in one run, so that what goes down makes about a table in each guard below. They
+//! **Guards** should have `guard_bytes` in one run, in all of them where they are linked, so that what goes down makes about a table in each guard below. They
 //! are cut ([`change`]) when nothing is left that a cut could go through: when they have gone down or are one run; where they
 //! begin in the next level, if that has several among their keys, so that what goes down there covers whole guards. Bounds between
 //! empty guards go where a table is put across them: what is little and spread over many guards would become as many tables.
@@ -43,7 +44,7 @@ const DELETED_SHARE: f64 = 2.0;
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
-    let mut due: Vec<(f64, usize, &GuardView)> = Vec::new();
+    let mut due: Vec<(f64, usize, &GuardView, bool)> = Vec::new();
     // How urgent it is that each level takes in what comes from above.
     let mut urgency = vec![0.0_f64; view.levels.len()];
     for (level, (seen, target)) in view.levels.iter().zip(targets).enumerate() {
@@ -59,7 +60,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
             score = score.max(over);
             if score >= 1.0 {
                 most = most.max(score);
-                due.push((score, level, guard));
+                due.push((score, level, guard, over > 1.0));
             }
         }
         if level < last {
@@ -69,7 +70,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     }
     // The lower level first where two are equally far over: it makes way for the upper.
     due.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(b.2.bytes().cmp(&a.2.bytes())));
-    first_that_fits(view, due.into_iter().flat_map(|(_, level, guard)| merges_of(view, level, guard)))
+    first_that_fits(
+        view,
+        due.into_iter().flat_map(|(_, level, guard, is_over)| merges_of(view, level, guard, is_over)),
+    )
 }
 
 /// Where a guard may have one run, but has more from a time when it might: these become one.
@@ -112,32 +116,47 @@ fn fullness(view: &View, level: usize, guard: &GuardView) -> f64 {
     }
 }
 
-/// What a guard of linked runs has at most before it goes down: twice what it has when all of its runs are of the size that
-/// they should be, a table over the ratio of levels, or twice a table.
+/// What a guard of linked runs has at most before it goes down, however few they are.
 fn most_linked_bytes(view: &View) -> f64 {
-    let tables = (view.runs_max as f64 / view.ratio as f64).max(1.0);
-    2.0 * tables * view.guard_bytes.max(1) as f64
+    2.0 * view.guard_bytes.max(1) as f64
 }
 
-fn merges_of<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> Box<dyn Iterator<Item = Plan> + 'a> {
+fn merges_of<'a>(
+    view: &'a View,
+    level: usize,
+    guard: &'a GuardView,
+    is_over: bool,
+) -> Box<dyn Iterator<Item = Plan> + 'a> {
     if level + 1 == view.levels.len() {
         Box::new(within(view, level, guard))
+    } else if !is_over && would_scatter(view, level, guard) {
+        Box::new(within(view, level, guard).chain(down(view, level, guard)))
     } else {
         Box::new(down(view, level, guard))
     }
+}
+
+/// Whether linked runs are as many as there may be, but so little that each guard below would get a small part of a table.
+fn would_scatter(view: &View, level: usize, guard: &GuardView) -> bool {
+    if !view.linked || level == 0 || guard.runs.len() < 2 {
+        return false;
+    }
+    let tables = guard.runs.iter().flat_map(|run| &run.tables);
+    let Some((smallest, largest)) = span(tables) else { return false };
+    let below = view.levels[output_of(view, level)].guards_of(smallest, largest).len() as u64;
+    guard.bytes() < below * view.guard_bytes / (view.ratio * SMALL)
 }
 
 /// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them, the
 /// oldest; then each table of the oldest; then any of these merged with what is there, in steps; runs that point into one another
 /// at last among themselves, so that they become tables.
 fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
-    // Of runs that point into one another none goes without those on top of it.
-    let parts = if view.linked && level > 0 && guard.runs.len() > 1 { 0 } else { usize::MAX };
     let oldest = move || {
-        let tables = guard.runs.last().into_iter().flat_map(|run| &run.tables);
-        tables.take(parts).map(|table| vec![table])
+        let tables = guard.oldest_alone().into_iter().flat_map(|run| &run.tables);
+        tables.map(|table| vec![table])
     };
-    let inputs = move || guard.oldest_halves().take(parts.max(1)).chain(oldest());
+    let inputs = move || guard.oldest_halves().chain(oldest());
+    let is_tree = view.linked && level > 0 && guard.runs.len() > 1;
     let moved = oldest().take_while(|_| guard.runs.len() == 1);
     let moved = moved.filter_map(move |inputs| put_down(view, level, &inputs));
     let put = inputs().filter_map(move |inputs| put_down(view, level, &inputs));
@@ -145,7 +164,7 @@ fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator
         .filter(|plan| matches!(plan, Plan::Move { .. }))
         .chain(put)
         .chain(inputs().filter_map(move |inputs| merge_down(view, level, &inputs)))
-        .chain((parts == 0).then(|| within(view, level, guard)).into_iter().flatten())
+        .chain(is_tree.then(|| within(view, level, guard)).into_iter().flatten())
 }
 
 /// Puts tables of a level on top of what the next has among their keys; `None` while a guard there is full, or when that would
@@ -423,6 +442,31 @@ mod tests {
             expect!["merge L7: #1 #2 L7: #3 into L7 [a..z], tombstones go"],
         );
         check("linked\nL7: 1[x..z,60]! | 2[x..z,60] | 3[a..e,90]", expect!["nothing"]);
+    }
+
+    #[test]
+    fn linked_runs_of_level_0_are_not_parted() {
+        // Of four runs two are together, so where there is room for half of them it is these.
+        let level0 = "L0: 4[a..c,40] | 3[a..c,40] | +2[a..c,40] | 1[a..c,40]";
+        let roomy = |free| format!("linked\ntier 2000 free {free}\n{level0}");
+        check(&roomy(900), expect!["merge L0: #4 #3 #2 #1 into L7 [a..c], tombstones go"]);
+        check(&roomy(120), expect!["merge L0: #2 #1 into L7 [a..c], tombstones go"]);
+        check(&roomy(90), expect!["merge L0: #4 #3 #2 #1 into L7 [a..c], tombstones go"]);
+        // Three are as many as one.
+        let three = "linked\ntier 2000 free 180\nL0: 4[a..c,40] | +3[a..c,40] | +2[a..c,40] | 1[a..c,40]";
+        check(three, expect!["merge L0: #3 #2 #1 into L7 [a..c], tombstones go"]);
+    }
+
+    #[test]
+    fn what_would_be_scattered_is_merged_where_it_is() {
+        let levels = |bytes, below| {
+            let runs = format!("L6: 1[a..c,{bytes}] | 2[a..h,{bytes}] | 3[a..c,{bytes}]");
+            format!("linked\n{runs}\nL7: 9[a..c,{below}] / d: 6[d..e,{below}] / g: 5[g..h,{below}]")
+        };
+        check(&levels(2, 900), expect!["merge L6: #1 #2 L6: #3 into L6 [a..h]"]);
+        check(&levels(3, 900), expect!["merge L6: #1 #2 #3 into L7 [a..h]"]);
+        // Of a level that has too much something goes, however little.
+        check(&levels(2, 9), expect!["merge L6: #1 #2 #3 into L7 [a..h]"]);
     }
 
     #[test]

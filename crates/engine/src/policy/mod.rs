@@ -45,6 +45,8 @@ pub(crate) struct TableView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunView {
     pub(crate) age: u64,
+    /// It points into the next older one, which goes nowhere without it.
+    pub(crate) linked: bool,
     pub(crate) tables: Vec<TableView>,
 }
 
@@ -229,10 +231,25 @@ impl GuardView {
         self.bytes
     }
 
-    /// The tables of all runs; of half of them, the older ones; of half of these; and so on.
+    /// The tables of all runs; of half of them, the older ones; of half of these; and so on. Runs that point into one another
+    /// stay together.
     pub(crate) fn oldest_halves(&self) -> impl Iterator<Item = Vec<&TableView>> {
+        let mut more = usize::MAX;
+        let counts = halves(self.runs.len()).map(|count| self.whole(count));
+        let counts = counts.filter(move |count| *count < std::mem::replace(&mut more, *count));
         let of = |count: usize| &self.runs[self.runs.len() - count..];
-        halves(self.runs.len()).map(move |count| of(count).iter().flat_map(|run| &run.tables).collect())
+        counts.map(move |count| of(count).iter().flat_map(|run| &run.tables).collect())
+    }
+
+    /// Of so many of the oldest runs, or of a few more, none is pointed into by a newer one.
+    fn whole(&self, count: usize) -> usize {
+        let newer = self.runs[..self.runs.len() - count].iter().rev();
+        count + newer.take_while(|run| run.linked).count()
+    }
+
+    /// The oldest run, where nothing points into it.
+    pub(crate) fn oldest_alone(&self) -> Option<&RunView> {
+        self.runs.last().filter(|_| self.whole(1) == 1)
     }
 }
 
@@ -387,9 +404,12 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
             tier: meta.data_tier as usize,
         }
     };
-    let run =
-        |run: &crate::version::Run| RunView { age: run.age, tables: run.tables.iter().map(table).collect() };
-    GuardView::new(guard.start.clone(), guard.runs.iter().map(run).collect())
+    let runs = guard.runs.iter().enumerate().map(|(i, run)| RunView {
+        age: run.age,
+        linked: guard.runs.get(i + 1).is_some_and(|older| run.lies_on(older)),
+        tables: run.tables.iter().map(table).collect(),
+    });
+    GuardView::new(guard.start.clone(), runs.collect())
 }
 
 /// The next thing to do, if anything is due. With a store below the memtable that is a demotion or a merge within the sorted

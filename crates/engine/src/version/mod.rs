@@ -83,7 +83,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Whether its one table lies on that of `older`, so that it is read with that.
-    fn lies_on(&self, older: &Self) -> bool {
+    pub(crate) fn lies_on(&self, older: &Self) -> bool {
         let ([table], [below]) = (&self.tables[..], &older.tables[..]) else { return false };
         table.meta.below() == Some(below.meta.number)
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
 /// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
-/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another; "reclaim" that writers are refused.
+/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another, below level 0, and a `+` before a run that this does there; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![Arc::default(); 8],
@@ -67,7 +67,12 @@ pub(in crate::policy) fn view(text: &str) -> View {
         let (level, guards) = line.strip_prefix('L').unwrap().split_once(':').unwrap();
         let guards = guards.split(" / ").enumerate().map(|(i, guard)| {
             let (start, guard) = if i > 0 { guard.split_once(':').unwrap() } else { ("", guard) };
-            Arc::new(GuardView::new(start.into(), runs(&mut view, guard)))
+            let mut runs = runs(&mut view, guard);
+            if let Some((_, newer)) = runs.split_last_mut().filter(|_| view.linked && !level.starts_with('0'))
+            {
+                newer.iter_mut().for_each(|run| run.linked = true);
+            }
+            Arc::new(GuardView::new(start.into(), runs))
         });
         let level_view = LevelView::new(guards.collect());
         view.levels[level.parse::<usize>().unwrap()] = Arc::new(level_view);
@@ -76,9 +81,13 @@ pub(in crate::policy) fn view(text: &str) -> View {
 }
 
 fn runs(view: &mut View, text: &str) -> Vec<RunView> {
-    let mut tables = |run: &str| run.split_whitespace().map(|word| table(view, word)).collect();
-    let tables = text.split('|').map(&mut tables).filter(|tables: &Vec<TableView>| !tables.is_empty());
-    tables.enumerate().map(|(i, tables)| RunView { age: 100 - i as u64, tables }).collect()
+    let runs = text.split('|').filter(|run| !run.trim().is_empty());
+    let run = |(i, run): (usize, &str)| {
+        let (linked, run) = run.trim().strip_prefix('+').map_or((false, run), |run| (true, run));
+        let tables = run.split_whitespace().map(|word| table(view, word)).collect();
+        RunView { age: 100 - i as u64, linked, tables }
+    };
+    runs.enumerate().map(run).collect()
 }
 
 /// A plan that runs with a table, and keeps others off no key.
@@ -338,7 +347,7 @@ fn settle(view: &mut View) -> u64 {
         }
         change_runs(view, running.output_level, |output| {
             if output.is_empty() {
-                output.push(RunView { age: 0, tables: Vec::new() });
+                output.push(RunView { age: 0, linked: false, tables: Vec::new() });
             }
             output[0].tables.extend(made);
             output[0].tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
@@ -365,7 +374,9 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
             tier: 0,
         };
         filled += 25;
-        change_runs(&mut view, 0, |runs| runs.insert(0, RunView { age: flush + 1, tables: vec![table] }));
+        change_runs(&mut view, 0, |runs| {
+            runs.insert(0, RunView { age: flush + 1, linked: false, tables: vec![table] })
+        });
         written += 25 + settle(&mut view);
         let targets = level_targets(&view);
         assert!(view.levels[0].runs().count() < 4);
