@@ -78,6 +78,32 @@ fn reads_back(options: &Options) {
 }
 
 #[test]
+fn runs_of_level_0_lie_on_one_another_where_floors_do() {
+    for (floors, trees) in [(Some(4), 1), (None, 1), (Some(1), 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { profile: Some(Profile::NvLsm), floors_max: floors, ..in_memory(dir.path()) };
+        let db = Db::open(&options).unwrap();
+        for run in 0..3u8 {
+            for i in 0..100 {
+                db.put(key(i), [run]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        let check = |db: &Db| {
+            let holdings = db.explain(key(7)).unwrap().holdings;
+            let said = holdings.iter().map(|holding| holding.container.as_str());
+            let level0: Vec<&str> = said.filter(|said| said.starts_with("level 0")).collect();
+            assert_eq!(level0.len(), trees, "{level0:?}");
+            assert_eq!(level0[0].matches(" on ").count(), 3 - trees, "{level0:?}");
+            assert_eq!(db.get(key(7)).unwrap().as_deref(), Some(&[2][..]));
+        };
+        check(&db);
+        drop(db);
+        check(&Db::open(&options).unwrap());
+    }
+}
+
+#[test]
 fn batches_span_keyspaces_and_keyspaces_are_apart() {
     let dir = tempfile::tempdir().unwrap();
     let options = small(dir.path());
