@@ -284,12 +284,18 @@ impl Options {
 
     /// Whether the number of runs that a guard may have follows the mix of reads and writes.
     pub(crate) fn follows_mix(&self) -> bool {
-        self.links_runs() && self.floors_max.is_none()
+        self.profile == Some(Profile::NvLsm) && self.floors_max.is_none()
     }
 
-    /// Whether runs of a guard point into one another.
-    pub(crate) fn links_runs(&self) -> bool {
-        self.profile.is_some_and(Profile::links_runs)
+    /// Whether runs of a guard are to be floors of a tree, which is written and rewritten as one: in persistent memory they point
+    /// into one another entry by entry.
+    pub(crate) fn builds_trees(&self) -> bool {
+        self.profile == Some(Profile::NvLsm) && self.is_in_memory()
+    }
+
+    /// Whether a run that is put on others becomes a floor of their tree; with one floor a guard there are no others.
+    pub(crate) fn adds_floors(&self) -> bool {
+        self.builds_trees() && self.runs_max() > 1
     }
 
     /// What a guard should have, in bytes: as many tables as a level is larger than the one above, so that what goes down from
@@ -299,7 +305,7 @@ impl Options {
         let table = self.table_bytes();
         let guard = u64::from(self.level_ratio) * table;
         match self.tiers.first() {
-            Some(first) if self.links_runs() => guard.min(first.capacity_bytes / 64).max(table),
+            Some(first) if self.builds_trees() => guard.min(first.capacity_bytes / 64).max(table),
             _ => guard,
         }
     }
@@ -394,9 +400,6 @@ impl Options {
             let message = format!("profile {profile} needs a fast and a capacity tier; name two directories");
             check(self.tiers.len() >= 2, message)?;
         }
-        let in_memory = self.is_in_memory();
-        let message = "profile nvlsm needs persistent memory; name a tier of that".to_owned();
-        check(!self.links_runs() || in_memory, message)?;
         between("the number of tiers", self.tiers.len() as u64, 1, 8)?;
         between("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
         for (i, tier) in self.tiers.iter().enumerate() {

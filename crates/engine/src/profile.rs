@@ -18,7 +18,8 @@ pub enum Profile {
     /// al., ASPLOS 2023). Needs two tiers.
     PrismDb,
     /// As `fragmented`, but runs of a guard point into one another, so that a read searches one of them and follows pointers into
-    /// the others: NVLSM (Zhang and Du, ACM TOS 17(3), 2021). Needs persistent memory.
+    /// the others: NVLSM (Zhang and Du, ACM TOS 17(3), 2021). Meant for persistent memory, where each entry points; on other
+    /// tiers the indexes do.
     NvLsm,
 }
 
@@ -39,11 +40,6 @@ impl Profile {
     /// Whether it has a store of objects below the memtable.
     pub(crate) fn has_store(self) -> bool {
         matches!(self, Self::PrismDb)
-    }
-
-    /// Whether runs of a guard point into one another.
-    pub(crate) fn links_runs(self) -> bool {
-        matches!(self, Self::NvLsm)
     }
 }
 

@@ -10,46 +10,105 @@ use cuesta_device::mapped::Region;
 use cuesta_device::sim::SimDisk;
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const MIB: u64 = 1 << 20;
 
-/// The profile whose stores the table is run over; one for the whole process, since a case is a number.
-static PROFILE: AtomicUsize = AtomicUsize::new(0);
-
-/// The profile that stores are made with.
-pub fn profile() -> Profile {
-    Profile::ALL[PROFILE.load(Ordering::Relaxed)]
+/// What stores of the table are made as: a profile, and where that changes what is written, the media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Profile `leveled`.
+    Leveled,
+    /// Profile `fragmented`.
+    Fragmented,
+    /// Profile `prismdb`.
+    PrismDb,
+    /// Profile `nvlsm` on persistent memory.
+    NvLsm,
+    /// Profile `nvlsm` on a fast and a capacity tier.
+    NvLsmBlocks,
 }
 
-/// From now on stores are made with this profile.
-pub fn set_profile(profile: Profile) {
-    let i = Profile::ALL.iter().position(|other| *other == profile);
-    PROFILE.store(i.unwrap_or_default(), Ordering::Relaxed);
+impl Kind {
+    /// Every kind there is.
+    pub const ALL: [Self; 5] =
+        [Self::Leveled, Self::Fragmented, Self::PrismDb, Self::NvLsm, Self::NvLsmBlocks];
+
+    /// The profile.
+    pub fn profile(self) -> Profile {
+        match self {
+            Self::Leveled => Profile::Leveled,
+            Self::Fragmented => Profile::Fragmented,
+            Self::PrismDb => Profile::PrismDb,
+            Self::NvLsm | Self::NvLsmBlocks => Profile::NvLsm,
+        }
+    }
+
+    /// Its name, as the command line spells it: the profile's, and what tells it from another of that.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NvLsmBlocks => "nvlsm-blocks",
+            other => other.profile().name(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            format!("there are no stores of profile {text:?}; there are: {known}")
+        })
+    }
+}
+
+/// The kind of stores that the table is run over; one for the whole process, since a case is a number.
+static KIND: AtomicUsize = AtomicUsize::new(0);
+
+/// The kind that stores are made as.
+pub fn kind() -> Kind {
+    Kind::ALL[KIND.load(Ordering::Relaxed)]
+}
+
+/// From now on stores are made as this.
+pub fn set_kind(kind: Kind) {
+    let i = Kind::ALL.iter().position(|other| *other == kind);
+    KIND.store(i.unwrap_or_default(), Ordering::Relaxed);
 }
 
 /// Options for small stores in simulation: everything happens after few operations.
 pub fn options(seed: u64, durability: Durability) -> Options {
-    options_of(profile(), seed, durability)
+    options_of(kind(), seed, durability)
 }
 
-/// As [`options`], for a profile.
-pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Options {
+/// As [`options`], for a kind of stores.
+pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
     let mut rng = Rng::new(seed);
     let compressions = Compression::ALL;
     // Every other one has a fast tier that is too small for the data, so that tables, or objects,
     // move between tiers.
-    let small = match profile {
+    let small = match kind {
         // Of that the log has a mebibyte, and what is beside the slabs half a one.
-        Profile::PrismDb => 2_000_000,
+        Kind::PrismDb => 2_000_000,
         _ => MIB * 7 / 5,
     };
     let fast = if rng.one_in(2) { small } else { 64 * MIB };
-    let mut tiers = match profile {
+    let mut tiers = match kind {
         // As large as images of it can be copied often.
-        Profile::NvLsm => {
+        Kind::NvLsm => {
             let bytes = [6, 12][usize::from(fast > small)] * MIB;
             vec![TierOptions::memory(PathBuf::from("memory"), bytes)]
         }
@@ -63,13 +122,13 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         tier.compression = if tier.persistent_memory { Compression::None } else { compression };
         tier.filter_bits_per_key = [0, 10, 14][rng.below(3) as usize];
     }
-    let has_guards = matches!(profile, Profile::Fragmented | Profile::NvLsm);
+    let has_guards = matches!(kind, Kind::Fragmented | Kind::NvLsm | Kind::NvLsmBlocks);
     Options {
         tiers,
         memory_bytes: 8 * MIB,
         memtable_bytes: Some(64 << 10),
         // Small enough for guards to be cut.
-        table_bytes: if profile == Profile::Fragmented { 32 << 10 } else { 64 << 10 },
+        table_bytes: if matches!(kind, Kind::Fragmented | Kind::NvLsmBlocks) { 32 << 10 } else { 64 << 10 },
         block_bytes: [512, 1024, 4096][rng.below(3) as usize],
         level_ratio: match (has_guards, rng.below(9) as u32) {
             (true, ratio) => 2 + ratio / 3,
@@ -81,7 +140,7 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
         open_tables_max: rng.one_in(2).then_some(8),
         durability,
         seed: seed | 1,
-        profile: Some(profile),
+        profile: Some(kind.profile()),
         // What is read now and then comes up at once in small worlds.
         promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
         demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
@@ -93,27 +152,27 @@ pub fn options_of(profile: Profile, seed: u64, durability: Durability) -> Option
 
 /// A fast tier that scripts overfill.
 pub(crate) fn small_fast_bytes() -> u64 {
-    match profile() {
+    match kind() {
         // Of this half a mebibyte is for the slabs.
-        Profile::PrismDb => 2 << 20,
+        Kind::PrismDb => 2 << 20,
         // There is no other.
-        Profile::NvLsm => 6 << 20,
+        Kind::NvLsm => 6 << 20,
         _ => 3 << 19,
     }
 }
 
-/// Something that cases share, made once for each profile.
-pub(crate) struct Shared<T>([OnceLock<T>; Profile::ALL.len()]);
+/// Something that cases share, made once for each kind of stores.
+pub(crate) struct Shared<T>([OnceLock<T>; Kind::ALL.len()]);
 
 impl<T> Shared<T> {
     /// Not made yet.
     pub(crate) const fn new() -> Self {
-        Self([const { OnceLock::new() }; Profile::ALL.len()])
+        Self([const { OnceLock::new() }; Kind::ALL.len()])
     }
 
-    /// That of the present profile, made now if it is not.
+    /// That of the present kind, made now if it is not.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        self.0[PROFILE.load(Ordering::Relaxed)].get_or_init(make)
+        self.0[KIND.load(Ordering::Relaxed)].get_or_init(make)
     }
 }
 

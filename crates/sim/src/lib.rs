@@ -16,7 +16,6 @@ pub mod rows;
 mod run;
 pub mod scenarios;
 
-pub use cuesta::Profile;
-pub use fixture::{contents, options, options_of, profile, set_profile, world};
+pub use fixture::{Kind, contents, kind, options, options_of, set_kind, world};
 pub use model::{Contents, Model};
 pub use run::{Run, RunConfig, shrink};

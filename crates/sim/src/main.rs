@@ -6,11 +6,10 @@
 #![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
 
 use clap::{Parser, Subcommand};
-use cuesta::Profile;
 use cuesta_sim::planted::{Bug, Caught, hunt, wake};
 use cuesta_sim::rows::{self, Effort, Report, Row};
+use cuesta_sim::{Kind, kind, set_kind};
 use cuesta_sim::{Run, RunConfig};
-use cuesta_sim::{profile, set_profile};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::PathBuf;
@@ -29,7 +28,7 @@ struct Cli {
     /// Which rows: all, simulation, kernel, or names with commas
     #[arg(long, default_value = "all")]
     rows: String,
-    /// Whose stores: a profile, or all, one after the other
+    /// Whose stores: a profile, nvlsm-blocks for nvlsm on block devices, or all, one after the other
     #[arg(long, default_value = "all")]
     profile: String,
     /// Run just this case (for rows of random runs: this seed) of the first of the rows
@@ -74,7 +73,7 @@ enum Command {
     },
     /// What row 5 kills
     #[command(hide = true)]
-    Child { profile: Profile, dir: PathBuf, seed: u64, first: u64 },
+    Child { kind: Kind, dir: PathBuf, seed: u64, first: u64 },
 }
 
 fn named(name: &str) -> Result<Bug, String> {
@@ -137,24 +136,24 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let good = match &cli.command {
         Some(Command::Planted { bug, json }) => planted(bug.as_deref(), *json),
-        Some(Command::Child { profile, dir, seed, first }) => {
-            set_profile(*profile);
+        Some(Command::Child { kind, dir, seed, first }) => {
+            set_kind(*kind);
             rows::child(dir, *seed, *first).map(|()| true)
         }
         None => {
             let awake = cli.awake.as_deref().map(named).transpose();
             awake.and_then(|bug| {
                 let rows = chosen(&cli.rows)?;
-                let profiles = match cli.profile.as_str() {
-                    "all" => Profile::ALL.to_vec(),
-                    name => vec![name.parse().map_err(|error: cuesta::Error| error.to_string())?],
+                let kinds = match cli.profile.as_str() {
+                    "all" => Kind::ALL.to_vec(),
+                    name => vec![name.parse()?],
                 };
                 rows::guarded(|| {
                     rows::prepare();
                     Ok(())
                 })?;
                 wake(bug);
-                Ok(table(&cli, &rows, &profiles))
+                Ok(table(&cli, &rows, &kinds))
             })
         }
     };
@@ -168,9 +167,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn table(cli: &Cli, rows: &[Row], profiles: &[Profile]) -> bool {
+fn table(cli: &Cli, rows: &[Row], kinds: &[Kind]) -> bool {
     // For a single case; a random run names its own.
-    set_profile(profiles[0]);
+    set_kind(kinds[0]);
     match (&cli.run, cli.seed) {
         (Some(config), _) => one(&config.to_string(), || Run::new(config.clone()).run().map(drop)),
         (None, Some(case)) => {
@@ -181,11 +180,11 @@ fn table(cli: &Cli, rows: &[Row], profiles: &[Profile]) -> bool {
             one(&format!("row {} case {case}", row.name()), || (row.case)(case).map(drop))
         }
         (None, None) => {
-            let failed = |profile: &Profile| {
-                set_profile(*profile);
+            let failed = |kind: &Kind| {
+                set_kind(*kind);
                 rows.iter().filter(|row| !run_row(row, cli)).count()
             };
-            profiles.iter().map(failed).sum::<usize>() == 0
+            kinds.iter().map(failed).sum::<usize>() == 0
         }
     }
 }
@@ -233,7 +232,7 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
     let name = row.name();
     if cli.json {
         let told = json!({
-            "row": name, "fault": fault, "profile": profile().name(), "runs": report.runs, "unit": unit,
+            "row": name, "fault": fault, "profile": kind().name(), "runs": report.runs, "unit": unit,
             "violations": report.violations.len(), "figure": figure, "met": report.met(),
             "seconds": took.as_secs_f64(),
         });
@@ -246,16 +245,16 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
         };
         println!(
             "{} row {name:>9} {word:>6}: {} of {figure} {unit}, {} violations, {:.1} s: {fault}",
-            profile(),
+            kind(),
             report.runs,
             report.violations.len(),
             took.as_secs_f64()
         );
     }
     for (case, what) in &report.violations {
-        let profile = profile();
-        eprintln!("{profile} row {name} case {case}: {what}");
-        eprintln!("  replay: cuesta-sim --profile {profile} --rows {name} --seed {case}");
+        let kind = kind();
+        eprintln!("{kind} row {name} case {case}: {what}");
+        eprintln!("  replay: cuesta-sim --profile {kind} --rows {name} --seed {case}");
         let small = rows::smallest(row, *case).map(|run| format!("smallest run that fails: --run \"{run}\""));
         if let Some(small) = &small {
             eprintln!("  {small}");
@@ -263,8 +262,8 @@ fn tell(row: &Row, cli: &Cli, report: &Report, took: Duration) {
         let kept = cli.keep.as_ref().map(|dir| {
             std::fs::create_dir_all(dir)?;
             let small = small.as_deref().unwrap_or_default();
-            let text = format!("{profile} row {name} case {case}\n{what}\n{small}\n");
-            std::fs::write(dir.join(format!("{profile}-row{name}-case{case}.txt")), text)
+            let text = format!("{kind} row {name} case {case}\n{what}\n{small}\n");
+            std::fs::write(dir.join(format!("{kind}-row{name}-case{case}.txt")), text)
         });
         if let Some(Err(error)) = kept {
             eprintln!("cuesta-sim: the case could not be kept: {error}");

@@ -1,8 +1,7 @@
 //! Row 16: does the table find bugs? Each planted bug is woken in turn, and rows are run until one of them fails.
 
-use crate::fixture::set_profile;
+use crate::fixture::{Kind, set_kind};
 use crate::rows::{self, Effort, Row};
-use cuesta::Profile;
 pub use cuesta::planted::{Bug, wake};
 
 /// How a bug was found.
@@ -31,14 +30,14 @@ const HUNT: [(u8, f64); 11] = [
     (1, 0.6),
 ];
 
-/// Runs rows with `bug` awake until one fails, over the stores of the profile that has the bug's line; `None` when none
+/// Runs rows with `bug` awake until one fails, over the stores of the kind that has the bug's line; `None` when none
 /// does.
 pub fn hunt(bug: Bug) -> Option<Caught> {
-    set_profile(match bug {
-        bug if bug.is_in_store() => Profile::PrismDb,
-        bug if bug.is_in_guards() => Profile::Fragmented,
-        bug if bug.is_in_floors() => Profile::NvLsm,
-        _ => Profile::Leveled,
+    set_kind(match bug {
+        bug if bug.is_in_store() => Kind::PrismDb,
+        bug if bug.is_in_guards() => Kind::Fragmented,
+        bug if bug.is_in_floors() => Kind::NvLsm,
+        _ => Kind::Leveled,
     });
     // What the rows share is made by a healthy store.
     rows::prepare();

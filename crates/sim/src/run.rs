@@ -3,7 +3,7 @@
 //! Operation `i` draws from a stream of its own, so leaving one out does not change what the others do; that is how a
 //! failing run is shrunk.
 
-use crate::fixture::{contents, options_of, world};
+use crate::fixture::{Kind, contents, options_of, world};
 use crate::model::Model;
 use cuesta::{Batch, Db, Durability, ErrorKind, Keyspace, Profile, Range, Snapshot, World};
 use cuesta_device::sim::{Effect, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
@@ -24,7 +24,7 @@ const REOPEN_ONE_IN: u64 = 80;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
     /// The store's.
-    pub profile: Profile,
+    pub kind: Kind,
     /// Of everything.
     pub seed: u64,
     /// Operations before the last check.
@@ -40,7 +40,7 @@ impl fmt::Display for RunConfig {
         write!(
             f,
             "profile={} seed={} operations={} crash={}",
-            self.profile, self.seed, self.operations, self.crash_one_in
+            self.kind, self.seed, self.operations, self.crash_one_in
         )?;
         let skip: Vec<String> = self.skip.iter().map(u64::to_string).collect();
         if skip.is_empty() { Ok(()) } else { write!(f, " skip={}", skip.join(",")) }
@@ -51,13 +51,13 @@ impl FromStr for RunConfig {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let profile = Profile::Leveled;
-        let mut config = Self { profile, seed: 0, operations: 300, crash_one_in: 60, skip: BTreeSet::new() };
+        let kind = Kind::Leveled;
+        let mut config = Self { kind, seed: 0, operations: 300, crash_one_in: 60, skip: BTreeSet::new() };
         let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{text:?}: {error}"));
         for word in text.split_whitespace() {
             match word.split_once('=') {
                 Some(("profile", value)) => {
-                    config.profile = value.parse().map_err(|error: cuesta::Error| error.to_string())?;
+                    config.kind = value.parse()?;
                 }
                 Some(("seed", value)) => config.seed = number(value)?,
                 Some(("operations", value)) => config.operations = number(value)?,
@@ -91,11 +91,11 @@ pub struct Run {
 }
 
 /// A fast tier that was made smaller.
-fn shrunk_bytes(profile: Profile) -> u64 {
-    match profile {
-        Profile::PrismDb => 2_000_000,
+fn shrunk_bytes(kind: Kind) -> u64 {
+    match kind {
+        Kind::PrismDb => 2_000_000,
         // All of the data must fit.
-        Profile::NvLsm => 5 << 20,
+        Kind::NvLsm => 5 << 20,
         _ => 1_500_000,
     }
 }
@@ -214,12 +214,12 @@ impl Run {
 
     /// One life of the store: open, check, operate.
     fn live(&mut self, sched: &Sched, disk: &SimDisk) -> Result<End, String> {
-        let mut options = options_of(self.config.profile, self.config.seed, self.durability);
+        let mut options = options_of(self.config.kind, self.config.seed, self.durability);
         if self.config.seed % 7 == 2 && self.lives.is_multiple_of(2) {
             // Less than it may hold by now: what is too much drains.
-            options.tiers[0].capacity_bytes = shrunk_bytes(self.config.profile);
+            options.tiers[0].capacity_bytes = shrunk_bytes(self.config.kind);
         }
-        if self.config.profile == Profile::NvLsm {
+        if self.config.kind.profile() == Profile::NvLsm {
             // What guards have from before may be more than they may have now; none of them has it follow the load.
             let most = options.floors_max.map_or(0, |most| most + self.lives as u32) % 6;
             options.floors_max = (most > 0).then_some(most);
@@ -472,7 +472,7 @@ impl Run {
     fn check_after_all(&mut self, disk: &SimDisk) -> Result<(), String> {
         let sched = Sched::simulated(self.config.seed ^ 0xf1a1);
         let disk = disk.on(&sched);
-        let options = options_of(self.config.profile, self.config.seed, self.durability);
+        let options = options_of(self.config.kind, self.config.seed, self.durability);
         sched.run(|| {
             let report = cuesta::verify_in(&options, world(&sched, &disk, &options), &mut |_| {});
             let report = report.map_err(|error| format!("verification failed: {error}"))?;
@@ -558,7 +558,7 @@ mod tests {
     #[test]
     fn a_run_as_text_is_read_back() {
         let skip = BTreeSet::from([1, 5]);
-        let config = RunConfig { profile: Profile::PrismDb, seed: 7, operations: 12, crash_one_in: 0, skip };
+        let config = RunConfig { kind: Kind::PrismDb, seed: 7, operations: 12, crash_one_in: 0, skip };
         assert_eq!(config.to_string(), "profile=prismdb seed=7 operations=12 crash=0 skip=1,5");
         assert_eq!(config.to_string().parse(), Ok(config));
         assert!("seed=x".parse::<RunConfig>().is_err() && "sead=1".parse::<RunConfig>().is_err());

@@ -5,7 +5,7 @@
 use cuesta::{Cause, Compression, Db, Durability, LevelStats, Options, Range};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
-use cuesta_sim::{Profile, options_of, world};
+use cuesta_sim::{Kind, options_of, world};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const RUNS_MAX: u64 = 4;
 const KEYS: u64 = 3000;
 
 /// Levels of a few tables each, all on one tier.
-fn small(profile: Profile) -> Options {
-    let mut options = options_of(profile, 4, Durability::Os);
+fn small(kind: Kind) -> Options {
+    let mut options = options_of(kind, 4, Durability::Os);
     options.tiers[0].capacity_bytes = 64 << 20;
     options.tiers[0].compression = Compression::None;
     (options.table_bytes, options.level_ratio, options.level0_merge) = (32 << 10, 2, 4);
@@ -67,7 +67,7 @@ fn levels(db: &Db) -> Vec<LevelStats> {
 #[test]
 fn guards_have_several_runs_and_never_more_than_they_may() {
     on_a_disk(|sched, disk| {
-        let options = small(Profile::Fragmented);
+        let options = small(Kind::Fragmented);
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let (mut model, mut rng) = (Model::new(), Rng::new(3));
         let (mut most_runs, mut most_guards) = (0, 0);
@@ -105,15 +105,14 @@ fn fewer_bytes_are_rewritten_than_in_leveled() {
         });
         bytes
     };
-    let (fragmented, leveled) = (rewritten(Profile::Fragmented), rewritten(Profile::Leveled));
+    let (fragmented, leveled) = (rewritten(Kind::Fragmented), rewritten(Kind::Leveled));
     assert!(fragmented * 10 < leveled * 7, "{fragmented} bytes, {leveled} in leveled");
 }
 
 #[test]
 fn guards_join_as_their_data_goes() {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&small(Profile::Fragmented), world(sched, disk, &small(Profile::Fragmented)))
-            .unwrap();
+        let db = Db::open_in(&small(Kind::Fragmented), world(sched, disk, &small(Kind::Fragmented))).unwrap();
         let put = |i: u64, byte: u8| assert!(db.put(key(i), [byte; 200]).is_ok());
         (0..KEYS).for_each(|i| put(i, 5));
         db.wait_for_background().unwrap();
@@ -135,7 +134,7 @@ fn guards_join_as_their_data_goes() {
 #[test]
 fn floors_follow_the_mix_of_reads_and_writes() {
     on_a_disk(|sched, disk| {
-        let options = Options { floors_max: None, ..small(Profile::NvLsm) };
+        let options = Options { floors_max: None, ..small(Kind::NvLsm) };
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let (mut model, mut rng) = (Model::new(), Rng::new(5));
         let most = || levels(&db).iter().map(|level| level.runs).max().unwrap();

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Cause, Db, Demotion, Durability, ErrorKind, Options, PromoteReads, Range};
+use cuesta::{Cause, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk};
 use cuesta_sched::Sched;
-use cuesta_sim::{Profile, options_of, world};
+use cuesta_sim::{Kind, options_of, world};
 
 /// A fast tier of which the slabs have little.
 fn small() -> Options {
-    let mut options = options_of(Profile::PrismDb, 3, Durability::Os);
+    let mut options = options_of(Kind::PrismDb, 3, Durability::Os);
     options.tiers[0].capacity_bytes = 2_000_000;
     options
 }

@@ -15,7 +15,7 @@ fn every_row_holds() {
     let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{told}\n{why}");
     let rows: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), cuesta_sim::rows::ALL.len() * cuesta::Profile::ALL.len());
+    assert_eq!(rows.len(), cuesta_sim::rows::ALL.len() * cuesta_sim::Kind::ALL.len());
     for row in rows.iter().filter(|row| row.get("skipped").is_none()) {
         assert!(row["runs"].as_u64().unwrap() > 0 && row["met"].as_bool().unwrap(), "{row}");
         assert!(["row", "fault", "profile", "violations", "figure"].iter().all(|key| row.get(key).is_some()));

@@ -443,11 +443,11 @@ impl Engine {
         self.background.changed.notify_all();
     }
 
-    /// The newest runs of level 0 that a flush of so many bytes is to lie on, so that a lookup goes through all of them as through one:
-    /// those that point into one another already. None while they are merged, or are about to be; nor where they would become too
-    /// much to find room for at once. Until the flush has ended no plan touches them.
+    /// Whether a flush of so many bytes is to lie on the newest runs of level 0, those that point into one another already, so that a
+    /// lookup goes through all of them as through one. Not while they are merged, or are about to be; nor where they would become
+    /// too much to find room for at once. If so, no plan touches them until the flush has ended.
     pub(super) fn cover_level_0(&self, bytes: u64) -> bool {
-        if !self.options.links_runs() || self.options.runs_max() <= 1 {
+        if !self.options.adds_floors() {
             return false;
         }
         let mut state = self.background.state.lock();

@@ -76,7 +76,7 @@ impl Engine {
             let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
             edit.guards_removed.extend(crossed.map(|i| (level as u32, guards[i].start.clone())));
         }
-        if self.options.links_runs() && !planted::has(Bug::GuardsNotSeparated) {
+        if self.options.builds_trees() && !planted::has(Bug::GuardsNotSeparated) {
             separate(edit, guards, metas, level as u32);
         }
     }
@@ -110,7 +110,7 @@ impl Engine {
         };
         let below = after(output);
         let mut changes = Vec::new();
-        let links = self.options.links_runs();
+        let links = self.options.builds_trees();
         if output + 1 == LEVELS_MAX {
             // What lies on one another stays in a guard of its own, and those are cut when they are written.
             let most = usize::from(!links);

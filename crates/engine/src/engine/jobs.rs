@@ -302,10 +302,9 @@ impl Engine {
         let from_top = job.level == 0;
         let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
         let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
-        let may_link = self.options.links_runs() && self.options.runs_max() > 1;
-        let links = may_link && job.below.is_empty() && job.joins.is_none();
+        let links = self.options.adds_floors() && job.below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
-        let bounds = match self.options.links_runs() && !links {
+        let bounds = match self.options.builds_trees() && !links {
             true => Vec::new(),
             false => self.bounds_between(job.output, &job.smallest, &job.largest),
         };
@@ -486,10 +485,9 @@ impl Engine {
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
         // A guard of linked runs that is rewritten whole becomes guards of a table each; a run of level 0 that lies on others is one.
-        let may_link = self.options.links_runs() && self.options.runs_max() > 1;
         let table_bytes = match (level, links) {
             (0, true) => need.data + need.meta,
-            (1.., false) if may_link => self.options.guard_bytes(),
+            (1.., false) if self.options.adds_floors() => self.options.guard_bytes(),
             _ => self.options.table_bytes(),
         };
         let boundaries = self.boundaries();

@@ -21,10 +21,11 @@
 //! that are too little to be shared out among the guards below. What is put on a guard's runs points into these, so it has the guard
 //! for itself. Runs of level 0 point into one another, too, those that a flush found idle.
 //!
-//! **Guards** should have `guard_bytes` in one run, in all of them where they are linked, so that what goes down makes about a table in each guard below. They
-//! are cut ([`change`]) when nothing is left that a cut could go through: when they have gone down or are one run; where they
-//! begin in the next level, if that has several among their keys, so that what goes down there covers whole guards. Bounds between
-//! empty guards go where a table is put across them: what is little and spread over many guards would become as many tables.
+//! **Guards** should have `guard_bytes` in one run, in all of them where they are linked, so that what goes down makes about a
+//! table in each guard below. They are cut ([`change`]) when nothing is left that a cut could go through: when they have gone
+//! down or are one run; where they begin in the next level, if that has several among their keys, so that what goes down there
+//! covers whole guards. Bounds between empty guards go where a table is put across them: what is little and spread over many
+//! guards would become as many tables.
 //!
 //! A plan that runs keeps others off its keys in all levels that it reads or writes, so bounds among these do not change while
 //! it writes. Linear in the number of tables.

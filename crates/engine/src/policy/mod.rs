@@ -343,7 +343,7 @@ impl View {
             tiers,
             ratio: u64::from(options.level_ratio),
             runs_max,
-            linked: options.links_runs(),
+            linked: options.builds_trees(),
             guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),

@@ -2,9 +2,9 @@
 //! asks the same of the media, operation by operation.
 
 use super::config;
-use crate::fixture::{contents, options, profile, world};
+use crate::fixture::{Kind, contents, kind, options, world};
 use crate::run::Run;
-use cuesta::{Batch, Db, Durability, Options, Profile, Range, Snapshot};
+use cuesta::{Batch, Db, Durability, Options, Range, Snapshot};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,15 +57,15 @@ fn option_set(set: u64) -> (Options, usize) {
         ..options(set * 31, Durability::Os)
     };
     // One tier alone is not for every profile.
-    let tiers = match profile() {
-        Profile::PrismDb => 2,
-        Profile::NvLsm => 1,
+    let tiers = match kind() {
+        Kind::PrismDb => 2,
+        Kind::NvLsm => 1,
         _ => 1 + (set % 2) as usize,
     };
     // None of the fast tier's size, little, or all of it: where data lies must not matter.
     chosen.tiers[0].capacity_bytes = [16 << 20, 24 << 20, 1 << 30][rng.below(3) as usize];
     chosen.tiers.truncate(tiers);
-    if profile() == Profile::NvLsm {
+    if kind() == Kind::NvLsm {
         chosen.tiers[0].capacity_bytes = 64 << 20;
     } else if tiers == 1 && set % 4 == 1 {
         chosen.tiers = Options::in_memory("memory", 64 << 20).tiers;

@@ -4,7 +4,7 @@
 //! The parent runs its own program as a child, which writes the batches of a script and says each that it was told is
 //! written; the parent kills it, opens the store, looks, and lets another child go on.
 
-use crate::fixture::profile;
+use crate::fixture::kind;
 use crate::kernel::scratch;
 use crate::kernel::script::{Script, reopened};
 use cuesta::{Db, Durability};
@@ -88,7 +88,7 @@ fn kill_one(dir: &Path, seed: u64, first: u64, rng: &mut Rng) -> Result<Said, St
     let mut child = Command::new(program)
         .args([
             "child".as_ref(),
-            profile().name().as_ref(),
+            kind().name().as_ref(),
             dir.as_os_str(),
             seed.to_string().as_ref(),
             first.to_string().as_ref(),

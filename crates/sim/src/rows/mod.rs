@@ -247,7 +247,7 @@ impl Row {
 }
 
 fn config(seed: u64, operations: u64, crash_one_in: u64) -> RunConfig {
-    RunConfig { profile: fixture::profile(), seed, operations, crash_one_in, skip: BTreeSet::new() }
+    RunConfig { kind: fixture::kind(), seed, operations, crash_one_in, skip: BTreeSet::new() }
 }
 
 fn random(config: &RunConfig) -> Result<u64, String> {

@@ -1,9 +1,9 @@
 //! Row 10: media that fill up, and the store's own bounds that are reached. Writers get a typed error, reads go on, nothing acknowledged is lost, and writes are
 //! back within five seconds of room, without a reopen.
 
-use crate::fixture::{contents, options, profile, world};
+use crate::fixture::{Kind, contents, kind, options, world};
 use crate::model::{Contents, Model};
-use cuesta::{Batch, Compression, Db, Durability, ErrorKind, Options, Profile};
+use cuesta::{Batch, Compression, Db, Durability, ErrorKind, Options};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(super) struct Filled<'a> {
 
 pub(super) fn case(seed: u64) -> Result<u64, String> {
     // Persistent memory is allocated when the store is made: what fills up later is its own bound.
-    let by_budget_alone = profile() == Profile::NvLsm;
+    let by_budget_alone = kind() == Kind::NvLsm;
     if seed.is_multiple_of(3) || by_budget_alone { by_budget(seed) } else { by_medium(seed) }
 }
 
