@@ -100,6 +100,7 @@ impl Contender for Cuesta {
         for (i, tier) in TIERS.iter().enumerate().take(stats.tiers.len()) {
             for cause in Cause::ALL {
                 let count = stats.io.get(i, cause);
+                all.insert(format!("reads:{tier}:{}", cause.name()), count.read_ops);
                 all.insert(format!("read:{tier}:{}", cause.name()), count.read_bytes);
                 all.insert(format!("written:{tier}:{}", cause.name()), count.write_bytes);
             }

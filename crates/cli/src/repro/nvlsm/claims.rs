@@ -3,7 +3,7 @@
 use super::plans::{BY_FLOORS, BY_LOAD, FRAGMENTED, LEVELED, NVLSM};
 use crate::measure::run::{Record, Turn};
 use crate::measure::summary::turns;
-use crate::repro::numbers::{over, over_all, statement};
+use crate::repro::numbers::{each, over, over_all, statement};
 use crate::repro::{Statement, Target};
 use cuesta_bench::{Operation, Values, Workload};
 
@@ -292,12 +292,32 @@ pub(super) fn section_6_4(records: &[&Record]) -> Vec<Statement> {
     )]
 }
 
-/// What is asked of a form that is not built yet.
-pub(super) fn block(_: &[&Record]) -> Vec<Statement> {
-    let of = |id, claim, most| statement(id, claim, most, Target::AtMost(most), Vec::new());
+/// Calls to devices for each get.
+pub(super) fn reads_per_get(turn: &Turn) -> Option<f64> {
+    let counters = turn.ran.usage.counters.iter();
+    let by_readers = |name: &str| name.ends_with(":user read") || name.ends_with(":index");
+    let reads = counters.filter(|(name, _)| name.starts_with("reads:") && by_readers(name));
+    Some(reads.map(|(_, reads)| *reads).sum::<u64>() as f64 / count(turn, &[Operation::Read]))
+}
+
+pub(super) fn block(records: &[&Record]) -> Vec<Statement> {
+    let record = records[0];
+    let of = |contender| each(record, Workload::C, contender, reads_per_get);
+    let more = of(NVLSM).into_iter().zip(of(LEVELED)).map(|(ours, leveled)| ours - leveled).collect();
+    let at_most = |id, claim, most, measured| statement(id, claim, most, Target::AtMost(most), measured);
     vec![
-        of("block.wa", "trees on fast and capacity tiers: bytes written over leveled compaction's", 0.5),
-        of("block.reads", "device reads a get, more than leveled compaction's", 0.2),
-        of("block.seek", "a seek over leveled compaction's", 1.5),
+        at_most(
+            "block.wa",
+            "on a fast and a capacity tier: bytes written by a load in random order, log included, over leveled compaction's",
+            0.5,
+            over_all(record, Workload::Load, LEVELED_BESIDE, with_log),
+        ),
+        at_most("block.reads", "device reads a get, more than leveled compaction's", 0.2, more),
+        at_most(
+            "block.seek",
+            "a seek over leveled compaction's",
+            1.5,
+            over(record, Workload::Seek, LEVELED_BESIDE, time),
+        ),
     ]
 }

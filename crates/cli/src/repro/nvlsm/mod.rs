@@ -41,7 +41,13 @@ pub(super) const PAPER: Paper = Paper {
             claims::figure_18,
         ),
         Experiment::judged("s64", "opening a store, its log apart", &[plans::MAIN], claims::section_6_4),
-        Experiment::judged("block", "the form for block devices (not built yet)", &[], claims::block),
+        Experiment::judged(
+            "block",
+            "the same ways of compaction on a fast and a capacity tier",
+            &[plans::BLOCK],
+            claims::block,
+        ),
+        Experiment::shown("blocks", "block's numbers themselves", &[plans::BLOCK], shown::block),
         Experiment::shown("fig8", "beside RocksDB and fjall on tmpfs", &[plans::PEERS], shown::figure_8),
         Experiment::shown(
             "fig9f",

@@ -22,6 +22,11 @@ const ROUNDS: u64 = 3;
 const ROOM_TENTHS: u64 = 25;
 const ROOM_BYTES_MIN: u64 = 16 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;
+/// On block devices memory and the fast tier have one part in so many of the data, as for other papers' experiments.
+const MEMORY_SHARE: u64 = 10;
+const FAST_SHARE: u64 = 5;
+const CAPACITY_TIMES: u64 = 8;
+const BLOCK_MEMORY_BYTES_MIN: u64 = 8 << 20;
 
 pub(super) const NVLSM: &str = "nvlsm";
 pub(super) const LEVELED: &str = "leveled";
@@ -65,6 +70,33 @@ pub(super) const YCSB: Run = run("nvlsm-ycsb", |setting| {
     };
     Plan { entries, load, stages: [A, B, C, F, D, E].map(stage).to_vec(), ..base }
 });
+/// The same trees on a fast and a capacity tier, in blocks.
+pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
+    let kinds = [(NVLSM, "nvlsm,floors=10"), (LEVELED, LEVELED), (FRAGMENTED, FRAGMENTED), (BY_LOAD, NVLSM)];
+    let tiered = |(name, variant): (&str, &str)| {
+        let kind = format!("cuesta:{variant},{}", shape(setting));
+        Entry { name: name.to_owned(), kind, spread: Spread::Tiered }
+    };
+    let base = base(setting);
+    let memory_bytes = (base.data_bytes / MEMORY_SHARE).max(BLOCK_MEMORY_BYTES_MIN);
+    Plan {
+        entries: kinds.map(tiered).to_vec(),
+        stages: vec![
+            stage(setting, Workload::C, 0.005),
+            stage(setting, Workload::Seek, 0.002),
+            writes(setting, Workload::W),
+        ],
+        fast_bytes: (base.data_bytes / FAST_SHARE).max(ROOM_BYTES_MIN),
+        capacity_bytes: base.data_bytes * CAPACITY_TIMES,
+        memory_bytes,
+        devices: Devices {
+            models: "fast=nvme,capacity=qlc".to_owned(),
+            page_cache_bytes: memory_bytes / 2,
+            seed: setting.seed,
+        },
+        ..base
+    }
+});
 /// Stores that write through a file system in memory; ours is on memory that is as fast.
 pub(super) const PEERS: Run = run("nvlsm-peers", |setting| {
     let peer =
@@ -79,10 +111,15 @@ fn records(setting: &Setting) -> u64 {
     (RECORDS * setting.scale) as u64
 }
 
-/// A store of ours on memory of that model, with the paper's shape.
-fn ours(setting: &Setting, name: &str, variant: &str, memory: &str) -> Entry {
+/// What gives a store of ours the paper's shape.
+fn shape(setting: &Setting) -> String {
     let run = ((records(setting) as f64 * RUN_SHARE) as u64).max(RUN_BYTES_MIN);
-    let kind = format!("cuesta:{variant},table={run},memtable={run},level0=10,pmem={memory}");
+    format!("table={run},memtable={run},level0=10")
+}
+
+/// A store of ours on memory of that model.
+fn ours(setting: &Setting, name: &str, variant: &str, memory: &str) -> Entry {
+    let kind = format!("cuesta:{variant},{},pmem={memory}", shape(setting));
     Entry { name: name.to_owned(), kind, spread: Spread::Only("fast") }
 }
 

@@ -1,6 +1,6 @@
 //! Figures of the paper that are printed beside what is claimed, and are judged by nobody.
 
-use super::claims::{amplification, lines_per_get, room, time};
+use super::claims::{amplification, lines_per_get, reads_per_get, room, time};
 use crate::measure::run::{Record, Turn};
 use crate::repro::numbers::{median, names, table};
 use cuesta_bench::Workload;
@@ -90,4 +90,24 @@ pub(super) fn dram(records: &[&Record]) -> Vec<String> {
         &["load", "100 % puts", "0 %"],
         by_workload(records[0], &[Workload::Load, Workload::W, Workload::C], mib),
     )
+}
+
+/// On block devices: amplification, device reads and microseconds.
+pub(super) fn block(records: &[&Record]) -> Vec<String> {
+    let record = records[0];
+    let row = |name: &str| {
+        let of = |workload, number: fn(&Turn) -> Option<f64>| median(record, workload, name, number);
+        let numbers = vec![
+            of(Workload::Load, |turn| amplification(turn, true)),
+            of(Workload::W, |turn| amplification(turn, true)),
+            of(Workload::C, reads_per_get),
+            of(Workload::C, time),
+            of(Workload::Seek, time),
+            of(Workload::W, time),
+            of(Workload::Load, room),
+        ];
+        (name.to_owned(), numbers)
+    };
+    let head = ["load: WA", "updates", "reads a get", "get, us", "seek, us", "update, us", "room"];
+    table(&head, names(record).map(row))
 }
