@@ -26,8 +26,8 @@ pub(crate) struct StoreArgs {
     /// Memory for everything the store holds
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
-    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which needs --pmem [default: leveled]; a store that is
-    /// there stays what it is
+    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem [default: leveled]; a store
+    /// that is there stays what it is
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
 }

@@ -161,7 +161,7 @@ pub struct Options {
     /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
     /// more tables that a read asks.
     pub runs_max: u32,
-    /// In profile `nvlsm`: how many floors, runs that point into those below, a guard may have
+    /// In profile `nvlsm`: how many floors, runs that point into those below, a guard may have; of tables of blocks, runs
     /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer; `None` has it follow
     /// the mix of reads and writes, from two to ten.
     pub floors_max: Option<u32>,
@@ -293,9 +293,14 @@ impl Options {
         self.profile == Some(Profile::NvLsm) && self.is_in_memory()
     }
 
+    /// Whether a run that is put on others points into them.
+    pub(crate) fn links_runs(&self) -> bool {
+        self.profile == Some(Profile::NvLsm) && self.runs_max() > 1
+    }
+
     /// Whether a run that is put on others becomes a floor of their tree; with one floor a guard there are no others.
     pub(crate) fn adds_floors(&self) -> bool {
-        self.builds_trees() && self.runs_max() > 1
+        self.builds_trees() && self.links_runs()
     }
 
     /// What a guard should have, in bytes: as many tables as a level is larger than the one above, so that what goes down from

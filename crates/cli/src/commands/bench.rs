@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// and --model in memory, under /dev/shm]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// leveled, fragmented, prismdb, or nvlsm, which needs --pmem
+    /// leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem
     #[arg(long, default_value = "leveled")]
     profile: Profile,
     /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads

@@ -15,7 +15,7 @@ use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{Cursor, Entry, Target, Trailer, common_prefix};
 use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
-use crate::table::{BlocksWriter, FloorOptions, FloorWriter, TableWriter, Tree, WriterOptions};
+use crate::table::{BlocksWriter, FloorOptions, FloorWriter, Link, TableWriter, Tree, WriterOptions};
 use crate::tier::{Lease, Tiers};
 use crate::version::{InMemory, TableMeta};
 use cuesta_device::{AlignedBuf, Cause, Device};
@@ -49,11 +49,16 @@ pub(crate) struct OutputOptions<'a> {
     /// The floors that the output with this key is to lie on. What lies on others is cut at bounds only, and behind the last key
     /// of these; what comes then, up to the next bound, lies on nothing.
     pub(crate) under: &'a dyn Fn(&[u8]) -> Result<Option<Tree>>,
+    /// For tables of blocks that are put on others: where a search for this place goes on below.
+    pub(crate) link: Option<LinkTo<'a>>,
     /// Of the input, the keys after the first of these and up to the second.
     pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
     /// Told each entry that stays and is its key's newest.
     pub(crate) meet: Option<&'a dyn Fn(&Entry<'_>)>,
 }
+
+/// Finds where a search for a place goes on in the run below.
+pub(crate) type LinkTo<'a> = &'a dyn Fn(&[u8], Trailer) -> Option<Link>;
 
 /// Where an output's data goes.
 #[derive(Debug)]
@@ -224,6 +229,9 @@ impl<'b> Outputs<'_, 'b> {
                     cache.fit();
                 }
                 begun.writer.add(entry)?;
+                if let Some(link) = self.options.link.filter(|_| begun.writer.wants_link()) {
+                    begun.writer.set_link(link(entry.key, entry.trailer));
+                }
                 if let Some(meet) = self.options.meet.filter(|_| new_key) {
                     meet(&entry);
                 }
@@ -282,7 +290,12 @@ impl<'b> Outputs<'_, 'b> {
             TableWriter::Floor(FloorWriter::new(options.store, number, data, meta, floor, below)?)
         } else {
             let (compression, block_bytes) = (tier.compression, options.block_bytes);
-            let blocks = WriterOptions { compression, filter_bits_per_key, block_bytes };
+            let blocks = WriterOptions {
+                compression,
+                filter_bits_per_key,
+                block_bytes,
+                links: options.link.is_some(),
+            };
             TableWriter::Blocks(BlocksWriter::new(options.store, number, data, meta, blocks)?)
         };
         Ok(Begun { number, writer, placed, devices, reach })
@@ -384,6 +397,7 @@ mod tests {
             most: (0, 0),
             bounds,
             under: &|_| Ok(None),
+            link: None,
             keys: (None, None),
             meet: None,
         };

@@ -443,13 +443,18 @@ impl Engine {
         self.background.changed.notify_all();
     }
 
+    /// Whether a flush of so many bytes points into what is there.
+    pub(super) fn links_flush(&self, bytes: u64) -> bool {
+        match self.options.adds_floors() {
+            true => self.cover_level_0(bytes),
+            false => self.options.links_runs(),
+        }
+    }
+
     /// Whether a flush of so many bytes is to lie on the newest runs of level 0, those that point into one another already, so that a
     /// lookup goes through all of them as through one. Not while they are merged, or are about to be; nor where they would become
     /// too much to find room for at once. If so, no plan touches them until the flush has ended.
-    pub(super) fn cover_level_0(&self, bytes: u64) -> bool {
-        if !self.options.adds_floors() {
-            return false;
-        }
+    fn cover_level_0(&self, bytes: u64) -> bool {
         let mut state = self.background.state.lock();
         let current = self.current.load();
         let runs = current.version.levels.first().and_then(|level| level.guards.first());

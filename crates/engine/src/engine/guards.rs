@@ -7,9 +7,10 @@
 
 use super::Engine;
 use crate::error::Result;
+use crate::key::Trailer;
 use crate::planted::{self, Bug};
 use crate::policy::fragmented::{Piece, change};
-use crate::table::Tree;
+use crate::table::{Link, Tree};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Guard, LEVELS_MAX, TableHandle, TableMeta, owners};
 use std::collections::BTreeMap;
@@ -87,6 +88,15 @@ impl Engine {
         let guard = current.version.levels.get(level).and_then(|level| level.guard_of(key));
         let top = guard.and_then(|guard| guard.runs.first()).and_then(|run| run.tables.first());
         top.map_or(Ok(None), |top| Ok(top.table()?.tree().cloned()))
+    }
+
+    /// Where a search for a place goes on in the newest run of a level there: of the guard's tables in the one that reaches the key. A
+    /// table that cannot be opened is not pointed into, which is for its readers to find out.
+    pub(super) fn link_under(&self, level: usize, key: &[u8], trailer: Trailer) -> Option<Link> {
+        let current = self.current.load();
+        let run = current.version.levels.get(level)?.guard_of(key)?.runs.first()?;
+        let behind = run.tables.partition_point(|table| table.largest() < key);
+        run.tables.get(behind)?.table().ok()?.link_to(key, trailer)
     }
 
     /// Has the edit that ends a merge cut guards that have outgrown their size, and join those that have become small, where

@@ -12,7 +12,7 @@ use super::write::OldLog;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
-use crate::key::Entry;
+use crate::key::{Entry, Trailer};
 use crate::memtable::{MemCursor, MemTable};
 use crate::merge::Merge;
 use crate::options::Options;
@@ -163,7 +163,7 @@ impl Engine {
             need,
             level: 0,
             bounds: &[],
-            links: self.cover_level_0(need.data + need.meta),
+            links: self.links_flush(need.data + need.meta),
             bottom: false,
             cause: Cause::Flush,
             paced: &paced,
@@ -302,7 +302,7 @@ impl Engine {
         let from_top = job.level == 0;
         let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
         let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
-        let links = self.options.adds_floors() && job.below.is_empty() && job.joins.is_none();
+        let links = self.options.links_runs() && job.below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
         let bounds = match self.options.builds_trees() && !links {
             true => Vec::new(),
@@ -486,7 +486,7 @@ impl Engine {
         self.pace();
         // A guard of linked runs that is rewritten whole becomes guards of a table each; a run of level 0 that lies on others is one.
         let table_bytes = match (level, links) {
-            (0, true) => need.data + need.meta,
+            (0, true) if self.options.adds_floors() => need.data + need.meta,
             (1.., false) if self.options.adds_floors() => self.options.guard_bytes(),
             _ => self.options.table_bytes(),
         };
@@ -505,6 +505,7 @@ impl Engine {
             let leased = faster.and_then(|faster| faster.lease(bytes).ok());
             leased.map_or(Placed::on(job_tier), |lease| Placed { tier: tier as u32, lease: Some(lease) })
         };
+        let link_under = |key: &[u8], trailer: Trailer| self.link_under(level, key, trailer);
         let options = OutputOptions {
             store: self.store,
             tiers: &self.tiers,
@@ -522,6 +523,7 @@ impl Engine {
             most: (need.data, need.meta),
             bounds,
             under: &|key| if links { self.tree_under(level, key) } else { Ok(None) },
+            link: links.then_some(&link_under),
             keys,
             meet,
         };

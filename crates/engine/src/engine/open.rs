@@ -642,6 +642,7 @@ impl Found {
             most: (memtable.used_bytes(), 0),
             bounds: &[],
             under: &|_| Ok(None),
+            link: None,
             keys: (None, None),
             meet: None,
         };

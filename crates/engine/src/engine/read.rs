@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::planted::{self, Bug};
-use crate::table::FoundIn;
+use crate::table::{FoundIn, Link};
 use crate::tracker::Seen;
 use crate::value::Value;
 use crate::version::TableHandle;
@@ -146,8 +146,9 @@ impl Engine {
         }
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
+            let mut link = None;
             for table in guard.tops().filter_map(|run| run.table_of(key)) {
-                if let Some(answer) = self.find_in_table(current, table, key, bound, noted)? {
+                if let Some(answer) = self.find_in_table(current, table, &mut link, (key, bound), noted)? {
                     self.operations.answered(i);
                     return Ok(answer.value());
                 }
@@ -184,12 +185,12 @@ impl Engine {
         &self,
         current: &Current,
         handle: &Arc<TableHandle>,
-        key: &[u8],
-        bound: Trailer,
+        link: &mut Option<Link>,
+        (key, bound): (&[u8], Trailer),
         fresh: Option<Flushes>,
     ) -> Result<Option<Answer>> {
         let cache = &self.tables.cache;
-        let found = handle.table().and_then(|table| table.get(cache, key, bound));
+        let found = handle.table().and_then(|table| table.get(cache, key, bound, link));
         // Of an error memory that was lost may be the cause.
         let Some(found) = found.inspect_err(|_| drop(self.check_memory()))? else { return Ok(None) };
         match found.trailer.kind() {

@@ -65,6 +65,15 @@ pub(crate) struct Way {
     pub(crate) excluded: bool,
 }
 
+/// Where a search goes on in the run below: the block form's pointer from floor to floor. What it says is found true or false when it is
+/// used, so a table that has changed since, or is not there any more, makes it useless and not wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) table: u64,
+    /// Which of that table's indexes is searched first.
+    pub(crate) partition: u32,
+}
+
 /// A version of a key, found.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
@@ -191,14 +200,29 @@ impl Table {
     }
 
     /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a moment;
-    /// what stays of it is the caller's to say.
-    pub(crate) fn get(&self, cache: &Cache, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
+    /// what stays of it is the caller's to say. `link` is what the table above said of where to search, and becomes what this one
+    /// says of the next.
+    pub(crate) fn get(
+        &self,
+        cache: &Cache,
+        key: &[u8],
+        bound: Trailer,
+        link: &mut Option<Link>,
+    ) -> Result<Option<Found>> {
         match &self.form {
-            Form::Blocks(blocks) => blocks.get(cache, key, bound),
+            Form::Blocks(blocks) => blocks.get(cache, key, bound, link),
             Form::Floor(_, tree) => tree.get(key, bound, |hit| Found {
                 trailer: hit.trailer,
                 value: FoundIn::Memory(hit.value.into()),
             }),
+        }
+    }
+
+    /// Where a search for this place begins in the table, for one that is put on it; `None` for a floor, of which each entry is pointed at.
+    pub(crate) fn link_to(&self, key: &[u8], trailer: Trailer) -> Option<Link> {
+        match &self.form {
+            Form::Blocks(blocks) => Some(blocks.link_to(key, trailer)),
+            Form::Floor(..) => None,
         }
     }
 
@@ -284,6 +308,22 @@ impl TableWriter {
         match self {
             Self::Blocks(writer) => writer.add(entry),
             Self::Floor(writer) => writer.add(entry),
+        }
+    }
+
+    /// Whether what was added last is the first of a partition whose index is to say where a search goes on below.
+    pub(crate) fn wants_link(&self) -> bool {
+        match self {
+            Self::Blocks(writer) => writer.wants_link(),
+            Self::Floor(_) => false,
+        }
+    }
+
+    /// Has the partition being written say so.
+    pub(crate) fn set_link(&mut self, link: Option<Link>) {
+        match self {
+            Self::Blocks(writer) => writer.set_link(link),
+            Self::Floor(_) => {}
         }
     }
 

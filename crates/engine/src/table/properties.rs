@@ -33,6 +33,8 @@ pub(crate) struct Properties {
     pub(crate) compression: Compression,
     /// In order of ids.
     pub(crate) keyspaces: Vec<KeyspaceCount>,
+    /// A table of blocks says of each partition where a search goes on below.
+    pub(crate) linked: bool,
     /// What a floor says of itself; `None` for a table of blocks.
     pub(crate) floor: Option<Shape>,
     /// Length of the meta part's file: known once it is written, so not stored in it.
@@ -47,6 +49,7 @@ mod field {
     pub(super) const KEYSPACES: u64 = 5;
     pub(super) const SHAPE: u64 = 6;
     pub(super) const FLOOR: u64 = 7;
+    pub(super) const LINKED: u64 = 8;
 }
 
 impl Properties {
@@ -101,6 +104,9 @@ impl Properties {
             put_varint(body, u64::from(self.filter_bits_per_key));
             body.push(self.compression as u8);
         });
+        if self.linked {
+            put(field::LINKED, &|_| {});
+        }
         if let Some(shape) = &self.floor {
             put(field::FLOOR, &|body| shape.encode(body));
         }
@@ -145,6 +151,7 @@ impl Properties {
                 self.filter_bits_per_key = body.varint_u32()?;
                 self.compression = Compression::from_stored(body.u8()?)?;
             }
+            field::LINKED => self.linked = true,
             field::FLOOR => self.floor = Some(Shape::decode(&mut body)?),
             _ => return Ok(false),
         }
@@ -166,6 +173,9 @@ impl fmt::Display for Properties {
             self.data_end, self.data_file_bytes
         )?;
         writeln!(f, "filters        {} bits a key", self.filter_bits_per_key)?;
+        if self.linked {
+            writeln!(f, "indexes        say where to go on below")?;
+        }
         for keyspace in &self.keyspaces {
             let KeyspaceCount { id, entries, bytes } = keyspace;
             writeln!(f, "keyspace {id:<5} {entries} entries, {bytes} bytes")?;
@@ -181,7 +191,7 @@ mod tests {
 
     #[test]
     fn properties_are_read_back() {
-        let mut properties = Properties { filter_bits_per_key: 14, ..Properties::default() };
+        let mut properties = Properties { filter_bits_per_key: 14, linked: true, ..Properties::default() };
         for (id, seq, kind) in [(0, 9, Kind::Put), (0, 3, Kind::Delete), (7, 5, Kind::Put)] {
             let key = KeyspaceId(id).key(b"k");
             properties.count(Entry { key: &key, trailer: Trailer::new(Seq(seq), kind), value: b"v" });

@@ -36,6 +36,7 @@ impl Story {
             meta_file_bytes: 0,
             filter_bits_per_key: 0,
             compression: Compression::None,
+            linked: false,
             floor: None,
             ..properties.clone()
         };

@@ -40,6 +40,8 @@ fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
         ..in_memory(dir.path())
     });
     assert!(dir.path().join("memory/PMEM").metadata().unwrap().len() > 32 * MIB);
+    let dir = tempfile::tempdir().unwrap();
+    reads_back(&Options { profile: Some(Profile::NvLsm), level_ratio: 3, ..small(dir.path()) });
 }
 
 fn reads_back(options: &Options) {
@@ -100,6 +102,33 @@ fn runs_of_level_0_lie_on_one_another_where_floors_do() {
         check(&db);
         drop(db);
         check(&Db::open(&options).unwrap());
+    }
+}
+
+#[test]
+fn indexes_of_runs_in_blocks_say_where_to_go_on_below() {
+    for (profile, linked) in [(Profile::NvLsm, 2), (Profile::Fragmented, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::open(&Options { profile: Some(profile), ..small(dir.path()) }).unwrap();
+        for run in 0..3u8 {
+            for i in 0..100 {
+                db.put(key(i), [run]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        // Indexes are on the fast tier.
+        let files = std::fs::read_dir(dir.path().join("fast")).unwrap();
+        let files = files.map(|file| file.unwrap().path());
+        let metas = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("meta-"));
+        let mut said = Vec::new();
+        for meta in metas {
+            let mut text = String::new();
+            cuesta::inspect(&meta, None, &mut text).unwrap();
+            said.extend(text.lines().filter(|line| line.contains("goes on in table")).map(str::to_owned));
+        }
+        // The first run has nothing below.
+        assert_eq!(said.len(), linked, "{said:?}");
+        assert!((0..100).all(|i| db.get(key(i)).unwrap().as_deref() == Some(&[2][..])));
     }
 }
 

@@ -33,6 +33,10 @@ impl BlockBuilder {
         self.entries == 0
     }
 
+    pub(crate) fn has_one(&self) -> bool {
+        self.entries == 1
+    }
+
     /// Bytes of the block so far.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.restarts.len() * 4 + 4

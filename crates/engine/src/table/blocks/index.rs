@@ -15,6 +15,9 @@ use std::ops::Range;
 /// Fixed bytes per entry besides its handles: head, trailer, end of its key.
 pub(crate) const ENTRY_BYTES: usize = 8 + 8 + 4;
 
+/// Entries that are compared one by one before a search near one of them becomes a search.
+const NEAR: usize = 3;
+
 /// The first eight bytes as a number that sorts like them.
 fn head(bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
@@ -37,6 +40,10 @@ impl IndexBuilder {
         self.key_bytes += key.len();
         self.bounds.push((key.to_vec(), trailer));
         self.handles.extend_from_slice(handles);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bounds.is_empty()
     }
 
     /// An upper bound of the encoded size.
@@ -179,6 +186,18 @@ impl Index {
         ([&block[self.prefix.clone()], suffix].concat(), trailer)
     }
 
+    /// As [`Index::find`], for one who thinks that it is entry `near`, or one of the next: a comparison or two if that is so. Where it is
+    /// not, everything is searched; so a wrong guess costs time alone.
+    pub(crate) fn find_near(&self, block: &[u8], near: usize, key: &[u8], trailer: Trailer) -> usize {
+        let Some(suffix) = key.strip_prefix(&block[self.prefix.clone()]) else {
+            return self.find(block, key, trailer);
+        };
+        let is_before = |i: usize| compare(self.bound(block, i), (suffix, trailer)) == Ordering::Less;
+        let is_behind = near > self.count || near.checked_sub(1).is_some_and(|before| !is_before(before));
+        let mut next = near..if is_behind { 0 } else { self.count.min(near + NEAR) };
+        next.find(|i| !is_before(*i)).unwrap_or_else(|| self.find(block, key, trailer))
+    }
+
     /// The first entry whose bound is at or after (`key`, `trailer`): the only one whose block can hold it. `len`
     /// when all bounds are before.
     pub(crate) fn find(&self, block: &[u8], key: &[u8], trailer: Trailer) -> usize {
@@ -231,6 +250,9 @@ mod tests {
             for probe in [probe.clone(), [b"pre", &probe[..]].concat(), b"zz".to_vec()] {
                 let expected = keys.partition_point(|key| compare((key, trailer(1)), (&probe, trailer(seq))) == Ordering::Less);
                 prop_assert_eq!(index.find(&block, &probe, trailer(seq)), expected);
+                for near in 0..keys.len() + 2 {
+                    prop_assert_eq!(index.find_near(&block, near, &probe, trailer(seq)), expected);
+                }
                 if expected < keys.len() {
                     prop_assert_eq!(index.handle(&block, expected, 0).offset, expected as u64);
                     prop_assert_eq!(index.full_bound(&block, expected), (keys[expected].clone(), trailer(1)));

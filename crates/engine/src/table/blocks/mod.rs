@@ -3,6 +3,10 @@
 //! The data part is blocks of entries; the meta part the filters and indexes that lead to a block, cut into partitions of about
 //! a page, and a small top index over these, which stays in memory while the table is open.
 //!
+//! A table that is put on others says for each partition where a search goes on below: in which table, and at which of its
+//! partitions (NVLSM, section 4.5: block-level pointers). A lookup through several runs searches the top index of the first one, and
+//! of the others looks at a bound or two. It does not spare reads: filters do that.
+//!
 //! A point read asks, in order, the top index (memory), the partition's filter and its index (cache, else one read
 //! of the meta part each), and one data block (cache, else one aligned read of at most 8 KiB for blocks of the usual
 //! size). A hit in the cache copies nothing and allocates nothing; a value is handed out as part of its block.
@@ -19,7 +23,7 @@ pub(crate) use writer::{BlocksWriter, WriterOptions};
 
 use super::filter;
 use super::stored::{BlockHandle, FOOTER_BYTES, Footer, decode_stored};
-use super::{Fill, Found, FoundIn, Properties, ReadAhead, Way};
+use super::{Fill, Found, FoundIn, Link, Properties, ReadAhead, Way};
 use crate::cache::{Block, BlockKey, BlockSlice, Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header};
@@ -37,6 +41,9 @@ use std::sync::Arc;
 const FILTER: usize = 0;
 const INDEX: usize = 1;
 const TOP_HANDLES: usize = 2;
+/// And in a table that points into those below: no handle, but the number of one of these, and a partition of it.
+const LINK: usize = 2;
+const TOP_HANDLES_LINKED: usize = 3;
 
 /// What kind of block is read, and so how it is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +144,8 @@ impl Blocks {
         if properties.floor.is_some() {
             return Err(parse(Malformed::new("a floor where a table of blocks is expected")));
         }
-        let top = Index::parse(&top_block, TOP_HANDLES).and_then(|top| top.check(&top_block).map(|()| top));
+        let handles = if properties.linked { TOP_HANDLES_LINKED } else { TOP_HANDLES };
+        let top = Index::parse(&top_block, handles).and_then(|top| top.check(&top_block).map(|()| top));
         let top = top.map_err(|malformed| meta.corrupt(footer.top.offset, malformed))?;
         let data = Part::new(store, FileId::new(FileKind::Data, number), data);
         Ok(Self { number, data, meta, top_block, top, properties, reads })
@@ -154,11 +162,21 @@ impl Blocks {
 
     /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a moment;
     /// what stays of it is the caller's to say.
-    pub(crate) fn get(&self, cache: &Cache, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
-        let partition = self.top.find(&self.top_block, key, bound);
+    pub(crate) fn get(
+        &self,
+        cache: &Cache,
+        key: &[u8],
+        bound: Trailer,
+        link: &mut Option<Link>,
+    ) -> Result<Option<Found>> {
+        let partition = match link.take().filter(|link| link.table == self.number) {
+            Some(link) => self.top.find_near(&self.top_block, link.partition as usize, key, bound),
+            None => self.top.find(&self.top_block, key, bound),
+        };
         if partition == self.top.len() {
             return Ok(None);
         }
+        *link = self.link(partition);
         let filter = self.top.handle(&self.top_block, partition, FILTER);
         if filter.bytes > 0 {
             let block = self.block(cache, filter, Role::Filter, Fill::Yes)?;
@@ -192,6 +210,18 @@ impl Blocks {
             }))
         });
         found.map_err(|malformed| self.data.corrupt(handle.offset, malformed))
+    }
+
+    /// Where a search for what this partition may have goes on below.
+    fn link(&self, partition: usize) -> Option<Link> {
+        let link = self.properties.linked.then(|| self.top.handle(&self.top_block, partition, LINK))?;
+        (link.offset > 0).then_some(Link { table: link.offset, partition: link.bytes })
+    }
+
+    /// Where a search for this place begins.
+    pub(super) fn link_to(&self, key: &[u8], trailer: Trailer) -> Link {
+        let partition = self.top.find(&self.top_block, key, trailer) as u32;
+        Link { table: self.number, partition }
     }
 
     /// What a lookup of `key` would have to read, with the cache as it is and left so.

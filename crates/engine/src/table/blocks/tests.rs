@@ -59,7 +59,7 @@ fn numbered(n: u64, value: usize) -> Listed {
 }
 
 fn options(compression: Compression, block_bytes: u32) -> WriterOptions {
-    WriterOptions { compression, block_bytes, filter_bits_per_key: 10 }
+    WriterOptions { compression, block_bytes, filter_bits_per_key: 10, links: false }
 }
 
 fn ahead(max_bytes: usize) -> ReadAhead {
@@ -89,11 +89,11 @@ fn everything_written_is_found_and_walked_both_ways() {
         let table = made.open().unwrap();
         let cache = Arc::new(Cache::new(1 << 20, 1));
         for (key, trailer, value) in &entries {
-            let found = table.get(&cache, key, Trailer::read_at(Seq(1 << 40))).unwrap().unwrap();
+            let found = table.get(&cache, key, Trailer::read_at(Seq(1 << 40)), &mut None).unwrap().unwrap();
             assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
             let mut absent = key.clone();
             absent.push(b'x');
-            assert!(table.get(&cache, &absent, Trailer::FIRST).unwrap().is_none());
+            assert!(table.get(&cache, &absent, Trailer::FIRST, &mut None).unwrap().is_none());
         }
         let mut cursor = table.cursor(cache.clone(), Fill::Yes, ahead(64 << 10));
         assert_eq!(walk(&mut cursor, true), entries);
@@ -114,11 +114,11 @@ fn a_cold_get_is_one_read_of_at_most_two_pages_on_the_data_tier() {
     let cache = Cache::new(8 << 20, 1);
     for i in (0..20_000).step_by(997) {
         let before = made.meter.snapshot().get(1, Cause::UserRead);
-        assert!(table.get(&cache, &key(i), Trailer::FIRST).unwrap().is_some());
+        assert!(table.get(&cache, &key(i), Trailer::FIRST, &mut None).unwrap().is_some());
         let after = made.meter.snapshot().get(1, Cause::UserRead);
         assert_eq!(after.read_ops - before.read_ops, 1);
         assert!(after.read_bytes - before.read_bytes <= 8192);
-        assert!(table.get(&cache, &key(i), Trailer::FIRST).unwrap().is_some());
+        assert!(table.get(&cache, &key(i), Trailer::FIRST, &mut None).unwrap().is_some());
         assert_eq!(made.meter.snapshot().get(1, Cause::UserRead), after, "a second get reads nothing");
     }
 }
@@ -189,7 +189,7 @@ fn extremes_are_kept() {
     let table = made.open().unwrap();
     let cache = Arc::new(Cache::new(1 << 20, 1));
     for (key, trailer, value) in &entries {
-        let found = table.get(&cache, key, Trailer::read_at(trailer.seq())).unwrap().unwrap();
+        let found = table.get(&cache, key, Trailer::read_at(trailer.seq()), &mut None).unwrap().unwrap();
         assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
     }
     assert_eq!(walk(&mut table.cursor(cache, Fill::Yes, ahead(64 << 10)), true), entries);
@@ -220,7 +220,7 @@ proptest! {
                 false => { cursor.go(Target::Before(&user, put(seq))).unwrap(); split.checked_sub(1).map(|i| &entries[i]) }
             };
             prop_assert_eq!(cursor.entry().map(|e| (e.key, e.trailer)), expected.map(|e| (&e.0[..], e.1)));
-            let got = table.get(&cache, &user, put(seq)).unwrap().map(|found| found.trailer);
+            let got = table.get(&cache, &user, put(seq), &mut None).unwrap().map(|found| found.trailer);
             prop_assert_eq!(got, entries.get(split).filter(|e| e.0 == user).map(|e| e.1));
         }
     }
@@ -241,7 +241,7 @@ fn no_flipped_bit_goes_unseen() {
             let cache = Cache::new(1 << 20, 1);
             if let Ok(table) = made.open() {
                 for (key, trailer, value) in &entries {
-                    if let Ok(found) = table.get(&cache, key, Trailer::FIRST) {
+                    if let Ok(found) = table.get(&cache, key, Trailer::FIRST, &mut None) {
                         let found = found.unwrap_or_else(|| panic!("{name} byte {at} hides a key"));
                         assert_eq!(
                             (found.trailer, &found.value[..]),
@@ -352,6 +352,49 @@ fn what_is_being_written_is_waited_for_before_it_is_synced() {
             let cache = Arc::new(Cache::new(1 << 20, 1));
             let table = made.open().unwrap();
             assert_eq!(walk(&mut table.cursor(cache, Fill::Yes, ahead(0)), true), entries);
+        }
+    }
+}
+
+#[test]
+fn a_partition_says_where_a_search_goes_on_below_and_is_believed_only_where_that_is_so() {
+    let below = Made::new(&numbered(60_000, 20), WriterOptions::default());
+    let below = below.open().unwrap();
+    assert!(below.top.len() > 3);
+    let entries: Listed = numbered(60_000, 20).into_iter().step_by(3).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let directory = FileDirectory::open(dir.path()).unwrap();
+    let create = |name| directory.create(name, Access::Buffered).unwrap();
+    let linked = WriterOptions { links: true, ..WriterOptions::default() };
+    let mut writer = BlocksWriter::new(STORE, 6, create("data"), create("meta"), linked).unwrap();
+    let mut links = 0;
+    for (key, trailer, value) in &entries {
+        writer.add(Entry { key, trailer: *trailer, value }).unwrap();
+        if writer.wants_link() {
+            writer.set_link(Some(below.link_to(key, *trailer)));
+            links += 1;
+        }
+    }
+    writer.finish().unwrap();
+    let open = |name| directory.open(name, Access::Buffered).unwrap();
+    let above = Arc::new(Blocks::open(STORE, 6, open("data"), open("meta"), Arc::default()).unwrap());
+    verify(&above, &mut |_| {}).unwrap();
+    assert_eq!(links, above.top.len());
+    let cache = Cache::new(8 << 20, 1);
+    // What is behind all that is above nobody asks it for.
+    for (key, trailer, value) in numbered(60_000, 20).into_iter().take(59_998) {
+        let mut link = None;
+        above.get(&cache, &key, Trailer::FIRST, &mut link).unwrap();
+        let named = link.unwrap();
+        let partition = below.top.find(&below.top_block, &key, trailer) as u32;
+        // It is the partition of the first key of the one above, which has keys for three of these.
+        assert!(named.table == 5 && (named.partition..named.partition + 4).contains(&partition), "{named:?}");
+        // What is right, what leads behind the key or past the end, and what is of another table: found all the same.
+        let wrong = [(5, named.partition), (5, u32::MAX), (5, partition + 1), (5, 0), (9, 1)];
+        for (table, partition) in wrong {
+            let mut link = Some(Link { table, partition });
+            let found = below.get(&cache, &key, Trailer::FIRST, &mut link).unwrap().unwrap();
+            assert_eq!((found.trailer, &found.value[..], link), (trailer, &value[..], None));
         }
     }
 }

@@ -186,6 +186,9 @@ pub(crate) fn describe_meta(
             filter.offset,
             index.len()
         ))?;
+        if let Some(link) = table.link(partition) {
+            write(format_args!("  goes on in table {} at partition {}\n", link.table, link.partition))?;
+        }
         for i in 0..index.len() {
             let (key, trailer) = index.full_bound(&block, i);
             let handle = index.handle(&block, i, 0);

@@ -7,10 +7,12 @@
 
 use super::block::BlockBuilder;
 use super::index::{IndexBuilder, bound_between};
+use super::{TOP_HANDLES, TOP_HANDLES_LINKED};
 use crate::error::{Error, Result};
 use crate::format::file::HEADER_BYTES;
 use crate::format::{FileId, FileKind, StoreId};
 use crate::key::{Entry, Trailer, compare};
+use crate::table::Link;
 use crate::table::compression::Compression;
 use crate::table::filter;
 use crate::table::properties::Properties;
@@ -30,11 +32,13 @@ pub(crate) struct WriterOptions {
     /// 0 for no filters.
     pub(crate) filter_bits_per_key: u32,
     pub(crate) block_bytes: u32,
+    /// Partitions say where a search goes on below.
+    pub(crate) links: bool,
 }
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        Self { compression: Compression::None, filter_bits_per_key: 10, block_bytes: 4096 }
+        Self { compression: Compression::None, filter_bits_per_key: 10, block_bytes: 4096, links: false }
     }
 }
 
@@ -53,6 +57,7 @@ pub(crate) struct BlocksWriter {
     /// Of the partition being gathered.
     index: IndexBuilder,
     hashes: Vec<u64>,
+    link: Option<Link>,
     /// The partitions so far.
     top: IndexBuilder,
     properties: Properties,
@@ -70,6 +75,7 @@ impl BlocksWriter {
         let properties = Properties {
             filter_bits_per_key: options.filter_bits_per_key,
             compression: options.compression,
+            linked: options.links,
             ..Properties::default()
         };
         Ok(Self {
@@ -82,9 +88,19 @@ impl BlocksWriter {
             pending: None,
             index: IndexBuilder::default(),
             hashes: Vec::new(),
+            link: None,
             top: IndexBuilder::default(),
             properties,
         })
+    }
+
+    /// Whether what was added last is the first of a partition, of which [`Self::set_link`] may say where a search goes on.
+    pub(crate) fn wants_link(&self) -> bool {
+        self.options.links && self.link.is_none() && self.index.is_empty() && self.block.has_one()
+    }
+
+    pub(crate) fn set_link(&mut self, link: Option<Link>) {
+        self.link = link;
     }
 
     /// Bytes of the data part so far.
@@ -152,7 +168,10 @@ impl BlocksWriter {
         };
         self.hashes.clear();
         let index = self.meta.block(&self.index.finish(), Compression::None)?;
-        self.top.add(key, trailer, &[filter, index]);
+        let link = self.link.take().map(|link| BlockHandle { offset: link.table, bytes: link.partition });
+        let handles = [filter, index, link.unwrap_or_default()];
+        let wanted = if self.options.links { TOP_HANDLES_LINKED } else { TOP_HANDLES };
+        self.top.add(key, trailer, &handles[..wanted]);
         Ok(())
     }
 
