@@ -25,6 +25,7 @@ use super::{Engine, SEALED_MAX};
 use crate::cache::LARGE_BYTES;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Charge, Holder};
+use crate::policy::leveled::GUARD_BYTES;
 use crate::tier::Tier;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -386,12 +387,19 @@ impl Engine {
         below.map_or(all, |below| all.min(*below)).saturating_sub(unflushed + unflushed / 4)
     }
 
-    /// Bytes of a tier that are not for puts.
+    /// Bytes of a tier that are not for puts: what some tables need, and on the slowest tier what goes down from a level of
+    /// few deletes into each of the guards of the next, where it becomes a table, however small.
     pub(super) fn reserve(&self, tier: &Tier) -> u64 {
         let table = self.options.table_bytes().max(self.options.memtable_bytes());
         let (least, most) = (RESERVE_TABLES_MIN * table, RESERVE_TABLES_MAX * table);
         let share = tier.capacity_bytes / RESERVE_SHARE;
-        share.max(least).min(most).min(2 * share)
+        let of_tables = share.max(least).min(most).min(2 * share);
+        if (tier.ordinal as usize) + 1 < self.tiers.all.len() {
+            return of_tables;
+        }
+        let current = self.current.load();
+        let guards = current.version.levels.iter().map(|level| level.guards.len() as u64).max();
+        of_tables + (guards.unwrap_or(0) * GUARD_BYTES).min(2 * share)
     }
 
     /// Why a writer finds no room.

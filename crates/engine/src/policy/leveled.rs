@@ -27,7 +27,7 @@ const SCORE_DUE: f64 = 1.0;
 /// for it, and the more room it takes.
 const TOGETHER_MAX: usize = 24;
 /// What a table takes in each guard, however little it has: a first and a last page, and two for its index.
-const GUARD_BYTES: u64 = 16 << 10;
+pub(crate) const GUARD_BYTES: u64 = 16 << 10;
 
 /// The level that level 0 merges into.
 pub(crate) fn base_level(view: &View) -> usize {
