@@ -394,7 +394,7 @@ impl Engine {
         let (least, most) = (RESERVE_TABLES_MIN * table, RESERVE_TABLES_MAX * table);
         let share = tier.capacity_bytes / RESERVE_SHARE;
         let of_tables = share.max(least).min(most).min(2 * share);
-        if (tier.ordinal as usize) + 1 < self.tiers.all.len() {
+        if tier.ordinal + 1 < self.tiers.all.len() {
             return of_tables;
         }
         let current = self.current.load();
