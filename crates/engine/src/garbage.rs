@@ -64,6 +64,10 @@ impl HeldFile {
         Self { part, garbage, obsolete: AtomicBool::new(false) }
     }
 
+    pub(crate) fn part(&self) -> &Part {
+        &self.part
+    }
+
     /// It goes with its last holder.
     pub(crate) fn mark_obsolete(&self) {
         if !self.obsolete.swap(true, Ordering::AcqRel) {

@@ -105,6 +105,34 @@ fn a_fast_tier_made_smaller_drains_and_one_made_larger_fills() {
 }
 
 #[test]
+fn indexes_that_found_no_room_on_the_fast_tier_come_up_once_there_is_some() {
+    let sched = Sched::simulated(4);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let sized = |bytes: u64| {
+        let mut options = small();
+        options.tiers[0].capacity_bytes = bytes;
+        options
+    };
+    let open = |bytes| Db::open_in(&sized(bytes), world(&sched, &disk, &sized(bytes))).unwrap();
+    let below = || disk.files(1).iter().filter(|file| file.name.starts_with("meta-")).count();
+    let key = |i: u64| format!("key{:06}", i * 7919 % 40_000);
+    sched.run(|| {
+        let db = open(1200 << 10);
+        for i in 0..40_000 {
+            db.put(key(i), key(i)).unwrap();
+        }
+        db.wait_for_background().unwrap();
+        assert!(below() > 0, "{}", db.stats());
+        db.close().unwrap();
+        let db = open(16 << 20);
+        db.wait_for_background().unwrap();
+        assert_eq!(below(), 0, "{}", db.stats());
+        assert!((0..40_000).all(|i| db.get(key(i)).unwrap().unwrap() == key(i).as_bytes()));
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_background_job_that_panics_closes_the_store_for_writes_and_hangs_nobody() {
     let sched = Sched::simulated(4);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());

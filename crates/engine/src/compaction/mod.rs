@@ -1,4 +1,4 @@
-//! The executor: carries a plan out: writes what a flush or a merge leaves, or copies a table's data elsewhere.
+//! The executor: carries a plan out: writes what a flush or a merge leaves, or copies a part of a table elsewhere.
 //!
 //! [`write_tables`] walks one sorted input and writes disjoint tables; [`Retain`] says which entries stay. Tables
 //! are cut between keys, never between versions of one. Outputs are durable, names included, when it returns; if it
@@ -17,7 +17,7 @@ use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
 use crate::table::{BlocksWriter, FloorOptions, FloorWriter, Link, TableWriter, Tree, WriterOptions};
 use crate::tier::{Lease, Tiers};
-use crate::version::{InMemory, TableMeta};
+use crate::version::{InMemory, TableMeta, TablePart};
 use cuesta_device::{AlignedBuf, Cause, Device};
 pub(crate) use retain::Retain;
 use std::collections::BTreeSet;
@@ -117,18 +117,19 @@ pub(crate) fn write_tables(
 /// Bytes that a relocation copies at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Copies a table's data to tier `to` as it is: its blocks are checked against file and offset, not against the tier.
+/// Copies a part of a table to tier `to` as it is: its blocks are checked against file and offset, not against the tier.
 /// The copy is durable, its name included, when it returns; if it fails, nothing is left of it.
 ///
 /// # Errors
 /// What the devices or `check` say.
-pub(crate) fn copy_data(
+pub(crate) fn copy_part(
     tiers: &Tiers,
     meta: &TableMeta,
+    part: TablePart,
     to: u32,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<TableMeta> {
-    let [(from, file, bytes), _] = meta.parts();
+    let (from, file, bytes) = meta.part(part);
     let cause = if to > from { Cause::Demotion } else { Cause::Promotion };
     let copy = || -> Result<()> {
         let source = tiers.metered(tiers.open_table_file(from, file)?, from as usize, cause);
@@ -150,7 +151,7 @@ pub(crate) fn copy_data(
         Ok(())
     };
     match copy() {
-        Ok(()) => Ok(TableMeta { data_tier: to, ..meta.clone() }),
+        Ok(()) => Ok(meta.with_part_on(part, to)),
         Err(error) => {
             // What cannot be removed is an orphan, and the next open removes it.
             drop(tiers.get(to).and_then(|tier| tier.remove(file)));

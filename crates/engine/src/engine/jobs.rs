@@ -9,7 +9,7 @@ use super::commit::Root;
 use super::iterate::{KeyRange, RunCursor, Source};
 use super::store::Demotion;
 use super::write::OldLog;
-use crate::compaction::{OutputOptions, Placed, Retain, copy_data, write_tables};
+use crate::compaction::{OutputOptions, Placed, Retain, copy_part, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
 use crate::key::{Entry, Trailer};
@@ -22,7 +22,7 @@ use crate::store::Index;
 use crate::table::{FLOOR_ENTRY_BYTES, FLOOR_SECTOR_BYTES};
 use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
-use crate::version::{Edit, Layer, Run, TableHandle, TableMeta};
+use crate::version::{Edit, Layer, Run, TableHandle, TableMeta, TablePart};
 use cuesta_device::{ALIGNMENT, Cause};
 use std::sync::Arc;
 
@@ -257,8 +257,8 @@ impl Engine {
                 drop(current);
                 self.release(pinning, *bytes)
             }
-            Plan::Relocate { table, level, to, smallest, largest } => {
-                self.relocate(find(*table, *level, smallest, largest)?.as_ref(), *level, *to)
+            Plan::Relocate { table, part, level, to, smallest, largest } => {
+                self.relocate(find(*table, *level, smallest, largest)?.as_ref(), *part, *level, *to)
             }
             Plan::Merge { level, above, output_level, below, joins, drop_tombstones, smallest, largest } => {
                 let chosen = |run: &Run| -> Vec<Arc<TableHandle>> {
@@ -396,17 +396,17 @@ impl Engine {
         self.commit_tables_as(&mut root, edit, |_| {})
     }
 
-    /// Puts a table's data on another tier.
-    fn relocate(&self, table: &TableHandle, level: usize, to: usize) -> Result<()> {
-        // A copy begins by clearing its name on the target: that must be neither where the data lies nor where a reader
+    /// Puts a part of a table on another tier.
+    fn relocate(&self, table: &TableHandle, part: TablePart, level: usize, to: usize) -> Result<()> {
+        let (tier, file, bytes) = table.meta.part(part);
+        // A copy begins by clearing its name on the target: that must be neither where the part lies nor where a reader
         // still holds an older copy.
-        if table.meta.data_tier as usize == to || self.tables.lingers(table.meta.number) {
+        if tier as usize == to || table.lingers(part) {
             return Ok(());
         }
-        let lease = self.tiers.get(to as u32)?.lease(table.meta.data_bytes)?;
-        let meta = copy_data(&self.tiers, &table.meta, to as u32, &|| self.check_open())?;
-        lease.settle(meta.data_bytes);
-        let (tier, file, _) = table.meta.parts()[0];
+        let lease = self.tiers.get(to as u32)?.lease(bytes)?;
+        let meta = copy_part(&self.tiers, &table.meta, part, to as u32, &|| self.check_open())?;
+        lease.settle(bytes);
         if planted::has(Bug::CopiedFromRemovedBeforeEdit) {
             self.tiers.get(tier)?.remove(file)?;
         }
@@ -422,7 +422,7 @@ impl Engine {
         if committed.as_ref().is_err_and(is_refusal) {
             let to = self.tiers.get(to as u32)?;
             to.remove(file)?;
-            to.uncount(meta.data_bytes);
+            to.uncount(bytes);
         }
         committed?;
         self.operations.relocated();

@@ -12,7 +12,7 @@ pub(crate) mod sorted_log;
 
 use crate::options::Options;
 use crate::tracker::Pinning;
-use crate::version::{Guard, LEVELS_MAX, TableHandle, Version, owners};
+use crate::version::{Guard, LEVELS_MAX, TableHandle, TablePart, Version, owners};
 pub(crate) use msc::{RangeHeat, RangeView, StoreView};
 pub(crate) use placement::TierView;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,9 @@ pub(crate) struct TableView {
     pub(crate) largest: Vec<u8>,
     /// Of its data.
     pub(crate) tier: usize,
+    /// Of its index, filter and properties.
+    pub(crate) meta_tier: usize,
+    pub(crate) meta_bytes: u64,
 }
 
 /// A run: disjoint tables in key order.
@@ -104,8 +107,8 @@ pub(crate) struct View {
     /// How often a table's data was read from media lately: the power of two of reads per mebibyte; 0 for those that are not here, and
     /// for all where there is one tier.
     pub(crate) heat: BTreeMap<u64, u32>,
-    /// Tables that cannot be put on another tier for now: a reader still holds their data where it was before.
-    pub(crate) lingering: BTreeSet<u64>,
+    /// Parts of tables that cannot be put on another tier for now: a reader still holds them where they were before.
+    pub(crate) lingering: BTreeSet<(u64, TablePart)>,
     /// Fastest first.
     pub(crate) tiers: Vec<TierView>,
     /// How many times larger a level is than the one above.
@@ -147,8 +150,8 @@ pub(crate) enum Plan {
     },
     /// Put a table into another level as it is.
     Move { table: u64, from: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
-    /// Put a table's data on another tier as it is.
-    Relocate { table: u64, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
+    /// Put a part of a table on another tier as it is.
+    Relocate { table: u64, part: TablePart, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
     /// Merge the store's objects from one key up to before another with tables, into `level`, but for those that stay.
     Demote {
         tables: Vec<u64>,
@@ -175,7 +178,7 @@ impl Plan {
                 to: behind(largest),
             },
             Self::Move { table, from: level, to: output_level, smallest, largest }
-            | Self::Relocate { table, level, to: output_level, smallest, largest } => RunningPlan {
+            | Self::Relocate { table, level, to: output_level, smallest, largest, .. } => RunningPlan {
                 inputs: vec![*table],
                 level: *level,
                 // A relocation's is a tier.
@@ -333,7 +336,8 @@ impl View {
         for table in tables.into_iter().flatten() {
             let reads = table.reads() * HEAT_BYTES / table.meta.data_bytes.max(1);
             heat.extend(reads.checked_ilog2().map(|n| (table.meta.number, n + 1)));
-            lingering.extend(table.lingers().then_some(table.meta.number));
+            let parts = [TablePart::Data, TablePart::Meta].into_iter().filter(|part| table.lingers(*part));
+            lingering.extend(parts.map(|part| (table.meta.number, part)));
         }
         Self {
             levels,
@@ -402,6 +406,8 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
             smallest: meta.smallest.clone(),
             largest: meta.largest.clone(),
             tier: meta.data_tier as usize,
+            meta_tier: meta.meta_tier as usize,
+            meta_bytes: meta.meta_bytes,
         }
     };
     let runs = guard.runs.iter().enumerate().map(|(i, run)| RunView {
@@ -458,8 +464,9 @@ impl fmt::Display for Plan {
                 if *drop_tombstones { write!(f, ", tombstones go") } else { Ok(()) }
             }
             Self::Move { table, from, to, .. } => write!(f, "move #{table} from L{from} to L{to}"),
-            Self::Relocate { table, level, to, .. } => {
-                write!(f, "relocate #{table} of L{level} to tier {to}")
+            Self::Relocate { table, part, level, to, .. } => {
+                let part = if *part == TablePart::Meta { "index of " } else { "" };
+                write!(f, "relocate {part}#{table} of L{level} to tier {to}")
             }
             Self::Release { bytes, .. } => write!(f, "release {bytes} bytes of copies"),
             Self::Demote { tables, level, drop_tombstones: _, from, to, pinning } => {

@@ -1,5 +1,9 @@
 //! Placement: which table's data lies on which tier.
 //!
+//! Indexes and filters are made on the first tier; where one found no room there it lies on a slower one, and every lookup
+//! that comes by pays for that. So it goes up before any data does, and data makes way for it, but for a quarter of the tier that
+//! stays data's.
+//!
 //! Tables are ranked: upper levels before lower ones, and within a level those that are read more from media before
 //! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes, once the
 //! levels above have what they may come to need ([`leveled::claims`]): room that the last level's tables took would have to
@@ -16,12 +20,16 @@
 //! Linear in the number of tables, but for the sort.
 
 use super::{LevelView, Plan, TableView, View, leveled};
+use crate::version::TablePart;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Of a tier, what jobs on their way may need: one part in so many, and no less than so many bytes.
 pub(crate) const KEEP_FREE_SHARE: u64 = 64;
 pub(crate) const KEEP_FREE_BYTES_MIN: u64 = 64 << 10;
+
+/// Of the first tier, what stays data's while indexes wait for room there: one part in so many.
+const DATA_SHARE: u64 = 4;
 
 /// A tier, as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +69,32 @@ fn rooms(view: &View) -> Vec<u64> {
 
 /// Room for tables on the first so many tiers.
 fn rooms_of_first(view: &View, tiers: usize) -> Vec<u64> {
-    let room = |(i, tier): (usize, &TierView)| {
-        let tables = view.levels.iter().flat_map(|level| level.tables()).filter(|table| table.tier == i);
-        (tier.free + tables.map(|table| table.bytes).sum::<u64>()).saturating_sub(tier.kept())
-    };
-    view.tiers.iter().take(tiers).enumerate().map(room).collect()
+    let mut rooms: Vec<u64> = (0..tiers).map(|tier| room_of(view, tier)).collect();
+    if let Some(first) = rooms.first_mut() {
+        let waiting: u64 = indexes_below(view).map(|(_, table)| table.meta_bytes).sum();
+        *first -= waiting.min(room_for_indexes(view));
+    }
+    rooms
+}
+
+/// Room for tables on a tier if all indexes stay where they are.
+fn room_of(view: &View, tier: usize) -> u64 {
+    let tables = view.levels.iter().flat_map(|level| level.tables()).filter(|table| table.tier == tier);
+    let all = view.tiers[tier].free + tables.map(|table| table.bytes).sum::<u64>();
+    all.saturating_sub(view.tiers[tier].kept())
+}
+
+/// Tables whose index lies on a slower tier than the first, each with its level; none beside a store of objects, which makes way for
+/// no index.
+fn indexes_below(view: &View) -> impl Iterator<Item = (usize, &TableView)> {
+    let levels = view.levels.iter().enumerate().filter(|_| view.store.is_none());
+    let tables = levels.flat_map(|(level, seen)| seen.tables().map(move |table| (level, table)));
+    tables.filter(|(_, table)| table.meta_tier > 0)
+}
+
+/// Bytes that indexes from slower tiers may take on the first.
+fn room_for_indexes(view: &View) -> u64 {
+    room_of(view, 0).saturating_sub(view.tiers[0].capacity / DATA_SHARE)
 }
 
 /// Room for tables on all tiers but the last.
@@ -118,36 +147,47 @@ fn wishes(view: &View) -> Vec<Wish<'_>> {
     placed.into_iter().zip(ranked).map(wish).collect()
 }
 
-fn relocate(wish: &Wish<'_>) -> Plan {
-    Plan::Relocate {
-        table: wish.table.number,
-        level: wish.level,
-        to: wish.tier,
-        smallest: wish.table.smallest.clone(),
-        largest: wish.table.largest.clone(),
-    }
+fn relocate(table: &TableView, part: TablePart, level: usize, to: usize) -> Plan {
+    let (smallest, largest) = (table.smallest.clone(), table.largest.clone());
+    Plan::Relocate { table: table.number, part, level, to, smallest, largest }
 }
 
-/// Whether a table can be put elsewhere now.
-fn can_go(view: &View, table: &TableView) -> bool {
-    !view.is_busy(table) && !view.lingering.contains(&table.number)
+fn relocate_data(wish: &Wish<'_>) -> Plan {
+    relocate(wish.table, TablePart::Data, wish.level, wish.tier)
 }
 
-/// The next table to put elsewhere, if one is.
+/// Whether a part of a table can be put elsewhere now.
+fn can_go(view: &View, table: &TableView, part: TablePart) -> bool {
+    !view.is_busy(table) && !view.lingering.contains(&(table.number, part))
+}
+
+/// The next table to put elsewhere, or an index, if one is.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     if view.tiers.len() < 2 {
         return None;
     }
+    let for_indexes = room_for_indexes(view);
+    let waiting: Vec<_> = indexes_below(view).filter(|(_, table)| table.meta_bytes <= for_indexes).collect();
+    let first = &view.tiers[0];
+    let finds_room = |(_, table): &&(usize, &TableView)| {
+        first.free >= table.meta_bytes + first.kept() && can_go(view, table, TablePart::Meta)
+    };
+    if let Some((level, table)) = waiting.iter().find(finds_room) {
+        return Some(relocate(table, TablePart::Meta, *level, 0));
+    }
     let wishes = wishes(view);
-    let idle = |wish: &&Wish<'_>| can_go(view, wish.table);
+    let idle = |wish: &&Wish<'_>| can_go(view, wish.table, TablePart::Data);
     let finds_room = |wish: &&Wish<'_>| {
         let tier = &view.tiers[wish.tier];
         wish.tier < wish.table.tier && tier.free >= wish.table.bytes + tier.kept()
     };
     if let Some(up) = wishes.iter().filter(idle).find(finds_room) {
-        return Some(relocate(up));
+        return Some(relocate_data(up));
     }
-    let wanted = |tier: usize| wishes.iter().any(|wish| wish.tier == tier && wish.table.tier > tier);
+    let wanted = |tier: usize| {
+        tier == 0 && !waiting.is_empty()
+            || wishes.iter().any(|wish| wish.tier == tier && wish.table.tier > tier)
+    };
     down(view, &wishes, |tier| wanted(tier) || view.tiers[tier].free < view.tiers[tier].kept())
 }
 
@@ -167,10 +207,10 @@ fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Op
     let must_go = |wish: &&Wish<'_>| {
         let target = &view.tiers[wish.tier];
         let fits = target.free >= wish.table.bytes + target.keep_free / 2;
-        let idle = can_go(view, wish.table);
+        let idle = can_go(view, wish.table, TablePart::Data);
         wish.tier > wish.table.tier && fits && idle && crowded(wish.table.tier)
     };
-    wishes.iter().rev().find(must_go).map(relocate)
+    wishes.iter().rev().find(must_go).map(relocate_data)
 }
 
 /// The tier that a level belongs to, whatever is there now: the first that the levels above leave some of. The last level

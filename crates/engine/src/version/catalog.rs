@@ -100,15 +100,15 @@ pub(crate) struct Catalog {
 pub(crate) struct Gone {
     /// Tables that are in no later version.
     pub(crate) obsolete: Vec<Arc<TableHandle>>,
-    /// Tables whose data later versions have on another tier.
-    pub(crate) relocated: Vec<Arc<TableHandle>>,
+    /// Tables of which later versions have a part on another tier, and how they have them.
+    pub(crate) relocated: Vec<(Arc<TableHandle>, Arc<TableHandle>)>,
 }
 
 impl Gone {
     /// Their files go with their last holders.
     pub(crate) fn mark(&self) {
         self.obsolete.iter().for_each(|table| table.mark_obsolete());
-        self.relocated.iter().for_each(|table| table.mark_relocated());
+        self.relocated.iter().for_each(|(table, newer)| table.mark_relocated(newer));
     }
 }
 
@@ -187,7 +187,7 @@ impl Catalog {
         self.next_file - 1
     }
 
-    /// Takes an edit in. Returns the tables that it removed for good, and those whose data it has elsewhere; who
+    /// Takes an edit in. Returns the tables that it removed for good, and those of which it has a part elsewhere; who
     /// commits a new edit, rather than reading an old one, marks them so.
     ///
     /// # Errors
@@ -203,8 +203,8 @@ impl Catalog {
                 self.present.remove(&number);
                 match added.get(&number) {
                     None => gone.obsolete.push(table),
-                    Some((_, added)) if added.meta.data_tier != table.meta.data_tier => {
-                        gone.relocated.push(table);
+                    Some((_, newer)) if newer.meta.parts() != table.meta.parts() => {
+                        gone.relocated.push((table, newer.clone()));
                     }
                     Some(_) => {}
                 }

@@ -44,6 +44,15 @@ pub(crate) struct InMemory {
     pub(crate) below: u64,
 }
 
+/// One of a table's two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TablePart {
+    /// Its entries.
+    Data,
+    /// What leads to them: index, filter and properties.
+    Meta,
+}
+
 /// What an entry takes in a block besides key and value, at most.
 pub(crate) const ENTRY_BYTES: u64 = 20;
 
@@ -54,6 +63,21 @@ impl TableMeta {
             (self.data_tier, FileId::new(FileKind::Data, self.number), self.data_bytes),
             (self.meta_tier, FileId::new(FileKind::Meta, self.number), self.meta_bytes),
         ]
+    }
+
+    /// One of these.
+    pub(crate) fn part(&self, part: TablePart) -> (u32, FileId, u64) {
+        self.parts()[part as usize]
+    }
+
+    /// The same table with one of its parts on another tier.
+    pub(crate) fn with_part_on(&self, part: TablePart, tier: u32) -> Self {
+        let mut meta = self.clone();
+        match part {
+            TablePart::Data => meta.data_tier = tier,
+            TablePart::Meta => meta.meta_tier = tier,
+        }
+        meta
     }
 
     /// The table that it lies on and points into.

@@ -21,7 +21,7 @@ pub(crate) mod superblock;
 pub(crate) mod tables;
 
 pub(crate) use catalog::{Catalog, KeyspaceState};
-pub(crate) use edit::{Edit, InMemory, TableMeta};
+pub(crate) use edit::{Edit, InMemory, TableMeta, TablePart};
 pub(crate) use layer::{Layer, Spot};
 pub(crate) use opened::OpenMost;
 pub(crate) use tables::{TableHandle, Tables};

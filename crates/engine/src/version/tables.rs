@@ -1,11 +1,11 @@
 //! Handles to tables, and the end of their files.
 //!
 //! A handle opens its table when it is read, so a damaged table hurts only those who read it. The edit that removes a
-//! table marks its files, which go when the last version or cursor that holds one lets go (`garbage`). A table whose data
-//! was relocated has two handles for a while, which share its meta file: a reader of the old one may open it after the new
-//! one is gone.
+//! table marks its files, which go when the last version or cursor that holds one lets go (`garbage`). A table of which a
+//! part was relocated has two handles for a while, which share the other part's file: a reader of the old one may open it after
+//! the new one is gone.
 
-use super::edit::TableMeta;
+use super::edit::{TableMeta, TablePart};
 use super::opened::{OpenMost, Opened};
 use crate::cache::Cache;
 use crate::error::{Error, Result};
@@ -31,8 +31,8 @@ pub(crate) struct Tables {
     pub(crate) cache: Arc<Cache>,
     pub(crate) garbage: Arc<Garbage>,
     opened: Mutex<Opened>,
-    /// Tables whose data was relocated and still lies where it was, too, for readers that hold it.
-    lingering: Mutex<BTreeSet<u64>>,
+    /// Parts of tables that were relocated and still lie where they were, too, for readers that hold them.
+    lingering: Mutex<BTreeSet<FileId>>,
 }
 
 impl Tables {
@@ -51,15 +51,8 @@ impl Tables {
     /// Removes the files that nobody holds any more.
     pub(crate) fn collect_garbage(&self) -> Result<()> {
         self.garbage.collect(&self.tiers, |file| {
-            if file.kind == FileKind::Data {
-                self.lingering.lock().remove(&file.number);
-            }
+            self.lingering.lock().remove(&file);
         })
-    }
-
-    /// Whether an old copy of this table's data is still there.
-    pub(crate) fn lingers(&self, number: u64) -> bool {
-        self.lingering.lock().contains(&number)
     }
 
     /// Whether there is anything to collect.
@@ -76,9 +69,8 @@ pub(crate) struct TableHandle {
     /// First and last key of it and of all that it lies on.
     reach: (Vec<u8>, Vec<u8>),
     tables: Arc<Tables>,
-    data_file: HeldFile,
-    /// Shared by all handles of the table.
-    meta_file: Arc<HeldFile>,
+    /// Data and meta part; what was not relocated is shared by all handles of the table.
+    files: [Arc<HeldFile>; 2],
     opened: ArcSwapOption<Table>,
     /// Since the hand of the open tables came by last.
     used: AtomicBool,
@@ -100,20 +92,17 @@ impl Deref for OpenTable {
 impl TableHandle {
     /// A table that lies on `below`.
     pub(crate) fn new(meta: TableMeta, below: Option<Arc<Self>>, tables: Arc<Tables>) -> Arc<Self> {
-        let [_, part] = meta.parts();
-        let meta_file = Arc::new(HeldFile::new(part, tables.garbage.clone()));
-        Self::over(meta, below, tables, meta_file, Arc::default())
+        let files = meta.parts().map(|part| Arc::new(HeldFile::new(part, tables.garbage.clone())));
+        Self::over(meta, below, tables, files, Arc::default())
     }
 
     fn over(
         meta: TableMeta,
         below: Option<Arc<Self>>,
         tables: Arc<Tables>,
-        meta_file: Arc<HeldFile>,
+        files: [Arc<HeldFile>; 2],
         reads: Arc<AtomicU64>,
     ) -> Arc<Self> {
-        let [part, _] = meta.parts();
-        let data_file = HeldFile::new(part, tables.garbage.clone());
         let reach = match below.as_deref().map(|below| &below.reach) {
             Some((smallest, largest)) if !planted::has(Bug::ReachForgotten) => {
                 ((&meta.smallest).min(smallest).clone(), (&meta.largest).max(largest).clone())
@@ -125,18 +114,23 @@ impl TableHandle {
             below,
             reach,
             tables,
-            data_file,
-            meta_file,
+            files,
             opened: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
             reads,
         })
     }
 
-    /// The same table with its data elsewhere, as `meta` says; it stays as hot.
+    /// The same table with parts elsewhere, as `meta` says; it stays as hot.
     pub(crate) fn relocated(&self, meta: TableMeta) -> Arc<Self> {
         let (below, tables) = (self.below.clone(), self.tables.clone());
-        Self::over(meta, below, tables, self.meta_file.clone(), self.reads.clone())
+        let mut files = self.files.clone();
+        for (file, part) in files.iter_mut().zip(meta.parts()) {
+            if *file.part() != part {
+                *file = Arc::new(HeldFile::new(part, tables.garbage.clone()));
+            }
+        }
+        Self::over(meta, below, tables, files, self.reads.clone())
     }
 
     /// It, the table that it lies on, and so on.
@@ -159,9 +153,10 @@ impl TableHandle {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Whether an old copy of its data is still there, for readers that hold it.
-    pub(crate) fn lingers(&self) -> bool {
-        self.tables.lingers(self.meta.number)
+    /// Whether an old copy of a part is still there, for readers that hold it.
+    pub(crate) fn lingers(&self, part: TablePart) -> bool {
+        let (_, file, _) = self.meta.part(part);
+        self.tables.lingering.lock().contains(&file)
     }
 
     /// Old reads count half as much from now on.
@@ -241,15 +236,20 @@ impl TableHandle {
 
     /// The table is in no later version; its files go with their last holders.
     pub(crate) fn mark_obsolete(&self) {
-        self.data_file.mark_obsolete();
-        self.meta_file.mark_obsolete();
+        self.files.iter().for_each(|file| file.mark_obsolete());
     }
 
-    /// Later versions have the table's data elsewhere; the data part here goes with the last holder of this handle.
-    pub(crate) fn mark_relocated(&self) {
-        self.tables.lingering.lock().insert(self.meta.number);
-        if !planted::has(Bug::RelocatedKeptForEver) {
-            self.data_file.mark_obsolete();
+    /// Later versions have the table as `newer`; parts that this has elsewhere go with the last holder of this handle.
+    pub(crate) fn mark_relocated(&self, newer: &Self) {
+        for (file, newer) in self.files.iter().zip(&newer.files) {
+            if Arc::ptr_eq(file, newer) {
+                continue;
+            }
+            let (_, name, _) = *file.part();
+            self.tables.lingering.lock().insert(name);
+            if !planted::has(Bug::RelocatedKeptForEver) {
+                file.mark_obsolete();
+            }
         }
     }
 }
@@ -267,8 +267,8 @@ mod tests {
     use crate::tier::Tier;
     use cuesta_device::{Access, Directory, FileDirectory, Meter};
 
-    #[test]
-    fn a_file_goes_with_the_last_handle_that_may_open_it() {
+    /// Tables on two tiers, each with both parts of table 5, and what files there are.
+    fn tables() -> (Arc<Tables>, impl Fn() -> String) {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let tier = |(i, dir): (usize, &tempfile::TempDir)| {
             let directory: Arc<dyn Directory> = Arc::new(FileDirectory::open(dir.path()).unwrap());
@@ -279,9 +279,11 @@ mod tests {
         };
         let all = dirs.iter().enumerate().map(tier).collect();
         let tiers = Arc::new(Tiers { all, meter: Meter::new(2), table_access: Access::Buffered });
-        let sched = Sched::simulated(1);
-        let files = || {
-            let listed = tiers.all.iter().map(|tier| tier.directory.list().unwrap());
+        let cache = Arc::new(Cache::new(1 << 20, 1));
+        let open_most = OpenMost { tables: 100, memory_share: 8 };
+        let tables = Tables::new(&Sched::simulated(1), StoreId(1), tiers.clone(), cache, open_most);
+        let files = move || {
+            let listed = dirs.iter().zip(&tiers.all).map(|(_, tier)| tier.directory.list().unwrap());
             let mut names: Vec<String> = listed
                 .enumerate()
                 .flat_map(|(i, files)| files.into_iter().map(move |file| format!("{i} {}", file.name)))
@@ -289,14 +291,17 @@ mod tests {
             names.sort();
             names.join(", ")
         };
-        let cache = Arc::new(Cache::new(1 << 20, 1));
-        let tables =
-            Tables::new(&sched, StoreId(1), tiers.clone(), cache, OpenMost { tables: 100, memory_share: 8 });
+        (tables, files)
+    }
+
+    #[test]
+    fn a_file_goes_with_the_last_handle_that_may_open_it() {
+        let (tables, files) = tables();
         let [fast, below] =
             [0, 1].map(|data_tier| TableMeta { number: 5, data_tier, ..TableMeta::default() });
         let old = TableHandle::new(fast, None, tables.clone());
         let new = old.relocated(below);
-        old.mark_relocated();
+        old.mark_relocated(&new);
         // Then merged away, while somebody still reads by a version from before both.
         new.mark_obsolete();
         drop(new);
@@ -305,5 +310,22 @@ mod tests {
         drop(old);
         tables.collect_garbage().unwrap();
         assert_eq!(files(), "1 meta-00000005");
+    }
+
+    #[test]
+    fn a_part_that_was_put_elsewhere_lingers_until_nobody_reads_it_where_it_was() {
+        let (tables, files) = tables();
+        let [below, fast] =
+            [1, 0].map(|meta_tier| TableMeta { number: 5, meta_tier, ..TableMeta::default() });
+        let old = TableHandle::new(below, None, tables.clone());
+        let new = old.relocated(fast);
+        old.mark_relocated(&new);
+        let lingers = || [TablePart::Data, TablePart::Meta].map(|part| new.lingers(part));
+        tables.collect_garbage().unwrap();
+        assert_eq!(lingers(), [false, true]);
+        drop(old);
+        tables.collect_garbage().unwrap();
+        assert_eq!(lingers(), [false, false]);
+        assert_eq!(files(), "0 data-00000005, 0 meta-00000005, 1 data-00000005");
     }
 }

@@ -1,11 +1,12 @@
 use super::super::placement::KEEP_FREE_SHARE;
 use super::super::{GuardView, RunningPlan, TierView};
 use super::*;
+use crate::version::TablePart;
 use expect_test::{Expect, expect};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
-/// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers. "running L2 a..c" adds a running
+/// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers, `i10` for an index of 10 bytes on tier 1. "running L2 a..c" adds a running
 /// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
 /// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another, below level 0, and a `+` before a run that this does there; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
@@ -106,7 +107,7 @@ fn table(view: &mut View, word: &str) -> TableView {
     };
     let number = number.parse().unwrap();
     view.heat.extend(flag('^').map(|heat| (number, heat)));
-    view.lingering.extend(flags.contains('=').then_some(number));
+    view.lingering.extend(flags.contains('=').then_some((number, TablePart::Data)));
     view.running.extend(flags.contains('!').then(|| with_table(number)));
     TableView {
         number,
@@ -117,6 +118,8 @@ fn table(view: &mut View, word: &str) -> TableView {
         smallest: smallest.into(),
         largest: largest.into(),
         tier: flag('@').unwrap_or(0) as usize,
+        meta_tier: flag('i').map_or(0, |_| 1),
+        meta_bytes: flag('i').unwrap_or(0).into(),
     }
 }
 
@@ -343,6 +346,8 @@ fn settle(view: &mut View) -> u64 {
                 smallest: smallest.to_be_bytes().into(),
                 largest: largest.to_be_bytes().into(),
                 tier: 0,
+                meta_tier: 0,
+                meta_bytes: 0,
             });
         }
         change_runs(view, running.output_level, |output| {
@@ -372,6 +377,8 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
             smallest: low.to_be_bytes().into(),
             largest: high.to_be_bytes().into(),
             tier: 0,
+            meta_tier: 0,
+            meta_bytes: 0,
         };
         filled += 25;
         change_runs(&mut view, 0, |runs| {

@@ -155,3 +155,32 @@ fn tables_of_equal_warmth_stay_where_they_are() {
         "#]],
     );
 }
+
+#[test]
+fn an_index_that_lies_below_goes_up_first_and_data_makes_way_for_it() {
+    let below = "tier 4000 free 3000
+         L1: 2[a..m,100] 3[n..z,100]i30
+         L2: 4[a..f,100] 5[g..m,100]i20 6[n..z,100]@1i20";
+    check(
+        &format!("tier 640 free 60\n{below}"),
+        expect![[r#"
+            #2@0 #3@0 #4@0 #5@1 #6@1
+            relocate index of #3 of L1 to tier 0, urgent nothing
+        "#]],
+    );
+    check(
+        &format!("tier 640 free 20\n{below}"),
+        expect![[r#"
+            #2@0 #3@0 #4@0 #5@1 #6@1
+            relocate #5 of L2 to tier 1, urgent nothing
+        "#]],
+    );
+    // A quarter of the tier stays data's.
+    check(
+        &format!("tier 1600 free 30\n{below}"),
+        expect![[r#"
+            #2@0 #3@0 #4@0 #5@1 #6@1
+            nothing, urgent nothing
+        "#]],
+    );
+}
