@@ -67,6 +67,9 @@ enum Command {
         /// Only this one
         #[arg(long, value_name = "NAME")]
         bug: Option<String>,
+        /// Begin no hunt after so long, and say how many were left out
+        #[arg(long, value_name = "MINUTES")]
+        minutes: Option<f64>,
         /// One JSON object a bug
         #[arg(long)]
         json: bool,
@@ -82,11 +85,15 @@ fn named(name: &str) -> Result<Bug, String> {
     bug.ok_or_else(|| format!("there is no bug {name:?}; there are {}", names()))
 }
 
-fn planted(only: Option<&str>, json: bool) -> Result<bool, String> {
+fn planted(only: Option<&str>, minutes: Option<f64>, json: bool) -> Result<bool, String> {
     let all = only.map_or_else(|| Ok(Bug::ALL.to_vec()), |name| named(name).map(|bug| vec![bug]))?;
-    let mut found = 0;
+    let (mut found, mut hunted, first) = (0, 0, Instant::now());
     for bug in &all {
         let begun = Instant::now();
+        if minutes.is_some_and(|minutes| begun.duration_since(first).as_secs_f64() > minutes * 60.0) {
+            break;
+        }
+        hunted += 1;
         let caught = hunt(*bug);
         found += usize::from(caught.is_some());
         let seconds = begun.elapsed().as_secs_f64();
@@ -106,9 +113,12 @@ fn planted(only: Option<&str>, json: bool) -> Result<bool, String> {
         }
     }
     if !json {
-        println!("{found} of {} planted bugs found", all.len());
+        println!("{found} of {hunted} planted bugs found");
+        if hunted < all.len() {
+            println!("SKIPPED: {} others, for want of time", all.len() - hunted);
+        }
     }
-    Ok(found == all.len())
+    Ok(found == hunted)
 }
 
 fn chosen(words: &str) -> Result<Vec<Row>, String> {
@@ -135,7 +145,7 @@ fn main() -> ExitCode {
     // A panic in a case is a violation and is told as one.
     std::panic::set_hook(Box::new(|_| {}));
     let good = match &cli.command {
-        Some(Command::Planted { bug, json }) => planted(bug.as_deref(), *json),
+        Some(Command::Planted { bug, minutes, json }) => planted(bug.as_deref(), *minutes, *json),
         Some(Command::Child { kind, dir, seed, first }) => {
             set_kind(*kind);
             rows::child(dir, *seed, *first).map(|()| true)

@@ -72,7 +72,9 @@ fn rooms_of_first(view: &View, tiers: usize) -> Vec<u64> {
     let mut rooms: Vec<u64> = (0..tiers).map(|tier| room_of(view, tier)).collect();
     if let Some(first) = rooms.first_mut() {
         let waiting: u64 = indexes_below(view).map(|(_, table)| table.meta_bytes).sum();
-        *first -= waiting.min(room_for_indexes(view));
+        if waiting > 0 {
+            *first -= waiting.min(room_for_indexes(view));
+        }
     }
     rooms
 }

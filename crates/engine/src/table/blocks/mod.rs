@@ -37,6 +37,9 @@ use cuesta_sched::atomic::{AtomicU64, Ordering};
 use index::Index;
 use std::sync::Arc;
 
+/// Bytes at the end of a meta part that are read at once: properties and top index of most tables, and all of a small one.
+const TAIL_BYTES: u64 = 16 << 10;
+
 /// Handles of a partition in the top index.
 const FILTER: usize = 0;
 const INDEX: usize = 1;
@@ -114,7 +117,8 @@ impl Part {
 }
 
 impl Blocks {
-    /// Opens table `number`: reads header, footer, properties and top index of the meta part.
+    /// Opens table `number`: header, footer, properties and top index of the meta part, which one read brings of a small table, and
+    /// two of most.
     ///
     /// # Errors
     /// `Corrupt` with file and offset; `Unsupported` for a newer format.
@@ -131,13 +135,14 @@ impl Blocks {
         if len < ALIGNMENT as u64 || !len.is_multiple_of(ALIGNMENT as u64) {
             return Err(meta.corrupt(0, Malformed(format!("{len} bytes are not whole pages"))));
         }
-        check_aligned_header(&meta)?;
+        let tail = Tail::read(&meta, len)?;
+        tail.with(0, HEADER_BYTES as u64, |header| check_header(header, store, file))?;
         let at = len - FOOTER_BYTES as u64;
-        let (bytes, from) = meta.read(at, len)?;
-        let footer = Footer::decode(&bytes[from..from + FOOTER_BYTES], meta.place.at(at));
-        let footer = footer.map_err(|malformed| meta.corrupt(at, malformed))?;
-        let top_block = small_block(&meta, footer.top, len)?;
-        let properties = small_block(&meta, footer.properties, len)?;
+        let footer = tail.with(at, len, |footer| {
+            Footer::decode(footer, meta.place.at(at)).map_err(|malformed| meta.corrupt(at, malformed))
+        })?;
+        let top_block = tail.small_block(footer.top)?;
+        let properties = tail.small_block(footer.properties)?;
         let parse = |malformed| meta.corrupt(footer.properties.offset, malformed);
         let mut properties = Properties::decode(&properties).map_err(parse)?;
         properties.meta_file_bytes = len;
@@ -371,26 +376,51 @@ impl Blocks {
     }
 }
 
-/// The header of a file that may want aligned reads.
-fn check_aligned_header(part: &Part) -> Result<()> {
-    let (bytes, _) = part.read(0, HEADER_BYTES as u64)?;
-    check_header(&bytes, part.place.store, part.place.file)
+/// The end of a part, in memory, and the part.
+struct Tail<'a> {
+    part: &'a Part,
+    len: u64,
+    start: u64,
+    bytes: AlignedBuf,
 }
 
-/// A block that is kept outside the cache.
-fn small_block(part: &Part, handle: BlockHandle, limit: u64) -> Result<Vec<u8>> {
-    if handle.end() > limit || handle.offset < HEADER_BYTES as u64 {
-        return Err(
-            part.corrupt(limit - FOOTER_BYTES as u64, Malformed::new("the footer points outside the file"))
-        );
+impl<'a> Tail<'a> {
+    /// Of a part of `len` bytes, with one read.
+    fn read(part: &'a Part, len: u64) -> Result<Self> {
+        let start = len.saturating_sub(TAIL_BYTES);
+        let last = len - ALIGNMENT as u64;
+        let read = part.read(start, len).map(|(bytes, _)| (start, bytes));
+        // A page that cannot be read is no reason not to open the table, if it is another than the last.
+        let (start, bytes) = read.or_else(|_| part.read(last, len).map(|(bytes, _)| (last, bytes)))?;
+        Ok(Self { part, len, start, bytes })
     }
-    let (bytes, from) = part.read(handle.offset, handle.end())?;
-    let stored = decode_stored(&bytes[from..from + handle.bytes as usize], part.place.at(handle.offset));
-    let raw = stored.and_then(|stored| {
-        let mut raw = vec![0; stored.raw_bytes];
-        stored.compression.decompress(stored.payload, &mut raw).map(|()| raw)
-    });
-    raw.map_err(|malformed| part.corrupt(handle.offset, malformed))
+
+    /// Hands over the bytes `offset..end`, with a read of their own if they are not in memory.
+    fn with<T>(&self, offset: u64, end: u64, look: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        let bytes = (end - offset) as usize;
+        if let Some(from) = offset.checked_sub(self.start) {
+            return look(&self.bytes[from as usize..][..bytes]);
+        }
+        let (read, from) = self.part.read(offset, end)?;
+        look(&read[from..][..bytes])
+    }
+
+    /// A block that is kept outside the cache.
+    fn small_block(&self, handle: BlockHandle) -> Result<Vec<u8>> {
+        let Self { part, len, .. } = *self;
+        if handle.end() > len || handle.offset < HEADER_BYTES as u64 {
+            let malformed = Malformed::new("the footer points outside the file");
+            return Err(part.corrupt(len - FOOTER_BYTES as u64, malformed));
+        }
+        let raw = self.with(handle.offset, handle.end(), |stored| {
+            let stored = decode_stored(stored, part.place.at(handle.offset));
+            Ok(stored.and_then(|stored| {
+                let mut raw = vec![0; stored.raw_bytes];
+                stored.compression.decompress(stored.payload, &mut raw).map(|()| raw)
+            }))
+        })?;
+        raw.map_err(|malformed| part.corrupt(handle.offset, malformed))
+    }
 }
 
 /// What the micro-benchmarks look at.

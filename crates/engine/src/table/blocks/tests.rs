@@ -124,6 +124,17 @@ fn a_cold_get_is_one_read_of_at_most_two_pages_on_the_data_tier() {
 }
 
 #[test]
+fn a_small_table_is_opened_by_one_read_of_its_meta_part_and_another_by_two() {
+    for (entries, reads) in [(500, 1), (20_000, 2)] {
+        let made = Made::new(&numbered(entries, 100), WriterOptions::default());
+        let table = made.open().unwrap();
+        assert_eq!(table.properties.meta_file_bytes <= TAIL_BYTES, reads == 1, "{entries} entries");
+        assert_eq!(made.meter.snapshot().get(0, Cause::Index).read_ops, reads, "{entries} entries");
+        assert_eq!(made.meter.snapshot().get(1, Cause::UserRead).read_ops, 0, "{entries} entries");
+    }
+}
+
+#[test]
 fn a_walk_reads_ahead_either_way() {
     let made = Made::new(&numbered(20_000, 100), WriterOptions::default());
     let table = made.open().unwrap();

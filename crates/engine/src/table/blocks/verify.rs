@@ -98,14 +98,16 @@ fn finish_meta(table: &Blocks, meta: &mut Checked<'_>) -> Result<()> {
     let len = table.properties.meta_file_bytes;
     // Both blocks passed their checksums at open; here they must be where the partitions end.
     let footer_at = len - FOOTER_BYTES as u64;
-    let (bytes, from) = table.meta.read(footer_at, len)?;
-    let footer = Footer::decode(&bytes[from..from + FOOTER_BYTES], table.meta.place.at(footer_at));
-    let footer = footer.map_err(|malformed| table.meta.corrupt(footer_at, malformed))?;
+    let tail = super::Tail::read(&table.meta, len)?;
+    let footer = tail.with(footer_at, len, |footer| {
+        Footer::decode(footer, table.meta.place.at(footer_at))
+            .map_err(|malformed| table.meta.corrupt(footer_at, malformed))
+    })?;
     for handle in [footer.top, footer.properties] {
         if handle.offset != meta.at {
             return meta.fail(meta.at, "bytes that belong to no block");
         }
-        super::small_block(&table.meta, handle, len)?;
+        tail.small_block(handle)?;
         meta.at = handle.end();
     }
     meta.zeros(footer_at)?;
