@@ -276,11 +276,6 @@ impl LogRoom {
         self.allowance.saturating_sub(*self.used.lock())
     }
 
-    /// Whether the log takes no more than what is set aside.
-    pub(crate) fn is_kept_to(&self) -> bool {
-        *self.used.lock() <= self.allowance
-    }
-
     /// Log files of so many bytes are gone.
     pub(crate) fn release(&self, tier: &Tier, bytes: u64) {
         let mut used = self.used.lock();

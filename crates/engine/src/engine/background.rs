@@ -11,7 +11,7 @@
 use super::Engine;
 use super::write::OldLog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Durability, SEALED_MAX};
+use crate::options::Durability;
 use crate::policy::mix::Mix;
 use crate::policy::placement::{self, KEEP_FREE_BYTES_MIN, KEEP_FREE_SHARE};
 use crate::policy::{self, AFTER_ALL, LevelView, Plan, RunningPlan, Seen, TierView, View};
@@ -36,8 +36,8 @@ const RETRY_DOUBLINGS_MAX: u32 = 3;
 const TIMES_FULL_MAX: u32 = 2;
 /// Runs of level 0 that point into one another have at most one part in so many of the first tier: they can only be merged together.
 const TREE_SHARE: u64 = 16;
-/// Log files that are kept to be filled again: there never are more of use at once.
-const RETIRED_MAX: usize = SEALED_MAX + 1;
+/// A log file that is kept to be filled again.
+const RETIRED_MAX: usize = 1;
 
 #[derive(Debug)]
 struct State {

@@ -47,7 +47,7 @@ use crate::tier::{LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
-use crate::version::{Catalog, Edit, Level, OpenMost, TableMeta, Tables};
+use crate::version::{Catalog, Edit, OpenMost, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter, SureNames};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -628,8 +628,6 @@ impl Found {
             let placed = |tier: &'_ Tier| tier.lease(bytes).is_ok();
             Placed::on(tiers.position(placed).unwrap_or(0) as u32)
         };
-        let level0 = self.catalog.version.levels.first();
-        let bounds: Vec<_> = level0.into_iter().flat_map(Level::bounds).map(<[u8]>::to_vec).collect();
         let output = OutputOptions {
             store: self.superblocks[0].store,
             tiers: &self.tiers,
@@ -642,7 +640,7 @@ impl Found {
             take_number: &take_number,
             check: &|_| Ok(()),
             most: (memtable.used_bytes(), 0),
-            bounds: if planted::has(Bug::ReplayCrossesGuards) { &[] } else { &bounds },
+            bounds: &[],
             under: &|_| Ok(None),
             link: None,
             keys: (None, None),

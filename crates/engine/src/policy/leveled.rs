@@ -18,8 +18,7 @@
 //!
 //! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
-use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
-use std::cmp::Reverse;
+use super::{LevelView, Plan, RunView, TableView, View, placement};
 use std::sync::Arc;
 
 /// Share of its target at which a level is due.
@@ -98,8 +97,7 @@ pub(crate) fn debt(view: &View) -> u64 {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let over = |i: usize| view.levels[i].bytes().saturating_sub(targets[i]);
-    let is_due = view.levels[0].guards.iter().any(|guard| guard.runs.len() >= view.level0_merge);
-    let level0 = if is_due { view.levels[0].bytes() } else { 0 };
+    let level0 = if view.levels[0].runs().count() >= view.level0_merge { view.levels[0].bytes() } else { 0 };
     level0 + (1..last).map(over).sum::<u64>()
 }
 
@@ -108,7 +106,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let mut scores: Vec<(f64, usize)> = Vec::new();
-    scores.push((level0_due(view).map(|(score, _)| score).fold(0.0, f64::max), 0));
+    scores.push((view.levels[0].runs().count() as f64 / view.level0_merge as f64, 0));
     for (level, target) in targets.into_iter().enumerate().take(last).skip(1) {
         let bytes = view.idle_bytes(level);
         if bytes > 0 {
@@ -169,31 +167,11 @@ fn is_due(score: f64, level: usize) -> bool {
     if level == 0 { score >= SCORE_DUE } else { score > SCORE_DUE }
 }
 
-/// How close a guard of level 0 is to being merged; 1 makes it due. By its runs; and all of them by what they have together,
-/// since keys that nobody writes any more would leave theirs behind for good.
-pub(super) fn level0_score(view: &View, guard: &GuardView) -> f64 {
-    let level0 = &view.levels[0];
-    let runs = guard.runs.len() as f64 / view.level0_merge as f64;
-    let is_cut = level0.guards.len() > 1 && !guard.runs.is_empty();
-    if is_cut { runs.max(view.idle_bytes(0) as f64 / view.base_bytes.max(1) as f64) } else { runs }
-}
-
-/// Guards of level 0 that are due, each with how much so, those with most runs first, and of these those with most bytes.
-fn level0_due(view: &View) -> impl Iterator<Item = (f64, &GuardView)> {
-    let guards = view.levels[0].guards.iter().filter(|guard| !guard.runs.is_empty());
-    let scored = guards.map(|guard| (level0_score(view, guard), &**guard));
-    let mut due: Vec<_> = scored.filter(|(score, _)| view.reclaim || is_due(*score, 0)).collect();
-    due.sort_by_key(|(_, guard)| Reverse((guard.runs.len(), guard.bytes())));
-    due.into_iter()
-}
-
-/// All runs of a guard of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
+/// All runs of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
 fn plan_level0(view: &View) -> impl Iterator<Item = Plan> {
     // A newer run must not overtake an older one that is on its way.
-    let is_idle =
-        |guard: &GuardView| !guard.runs.iter().flat_map(|run| &run.tables).any(|table| view.is_busy(table));
-    let guards = level0_due(view).filter(move |(_, guard)| is_idle(guard));
-    let inputs = guards.flat_map(|(_, guard)| guard.oldest_halves());
+    let level0 = Some(&view.levels[0]).filter(|level| !level.tables().any(|table| view.is_busy(table)));
+    let inputs = level0.into_iter().flat_map(|level| &level.guards).flat_map(|guard| guard.oldest_halves());
     inputs.filter_map(move |inputs| merge(view, 0, &inputs, output_of(view, 0)))
 }
 

@@ -158,60 +158,6 @@ fn level_0_waits_for_its_number_of_runs() {
 }
 
 #[test]
-fn of_level_0_the_guard_with_most_runs_goes() {
-    let level0 = "L0: 2[a..c,10] | 1[a..c,10] / m: 6[m..p,10] | 5[m..p,10] | 4[m..p,10] | 3[m..p,10]";
-    check(
-        &format!("{level0}\nL7: 9[a..f,40] 8[g..z,40]"),
-        expect![[r#"
-            targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 60
-            merge L0: #6 #5 #4 #3 L7: #8 into L7 [g..z], tombstones go
-        "#]],
-    );
-    // What is on its way stays alone, and the other is not due.
-    check(
-        &format!("{}\nL7: 9[a..f,40] 8[g..z,40]", level0.replace("3[m..p,10]", "3[m..p,10]!")),
-        expect![[r#"
-            targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 60
-            nothing is due
-        "#]],
-    );
-    // Writers who are refused have it go all the same.
-    check(
-        &format!("{}\nreclaim\nL7: 9[a..f,40] 8[g..z,40]", level0.replace("3[m..p,10]", "3[m..p,10]!")),
-        expect![[r#"
-            targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 60
-            merge L0: #2 #1 L7: #9 into L7 [a..f], tombstones go
-        "#]],
-    );
-}
-
-#[test]
-fn guards_of_level_0_with_few_runs_go_when_all_have_much() {
-    check(
-        "L0: 1[a..c,50] / m: 2[m..p,49]",
-        expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
-        nothing is due
-    "#]],
-    );
-    check(
-        "L0: 1[a..c,50] / m: 2[m..p,51] / q: 3[q..r,40]!",
-        expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
-        move #2 from L0 to L7
-    "#]],
-    );
-    // In one guard runs alone count.
-    check(
-        "L0: 1[a..c,150]",
-        expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
-        nothing is due
-    "#]],
-    );
-}
-
-#[test]
 fn level_0_goes_to_the_last_level_while_that_is_small() {
     check(
         "L0: 4[c..m,10] | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]
