@@ -3,7 +3,7 @@
 use crate::scenarios::{self, ALL};
 
 /// Each scenario's points are dealt out to so many cases.
-const SLICES: u64 = 8;
+const SLICES: u64 = 48;
 /// One image in so many is cut again while it is opened.
 const SECOND_CUT_ONE_IN: u64 = 4;
 

@@ -6,7 +6,7 @@ use crate::scenarios::{self, End, Play, Scenario};
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SyncFailure};
 
 /// Each scenario's operations are dealt out to so many cases.
-const SLICES: u64 = 16;
+const SLICES: u64 = 48;
 
 const EFFECTS: [Effect; 7] = [
     Effect::Fail(Failure::Io),
