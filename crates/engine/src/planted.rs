@@ -72,8 +72,6 @@ pub enum Bug {
     TombstonesDroppedOverRuns,
     GuardBoundsIgnored,
     OlderLayersLeftOut,
-    FlushCrossesGuards,
-    ReplayCrossesGuards,
     PointerOffByOne,
     MinimumLeftOut,
     FloorLeftOut,
@@ -86,7 +84,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 71] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -150,8 +148,6 @@ impl Bug {
         Self::TombstonesDroppedOverRuns,
         Self::GuardBoundsIgnored,
         Self::OlderLayersLeftOut,
-        Self::FlushCrossesGuards,
-        Self::ReplayCrossesGuards,
         Self::PointerOffByOne,
         Self::MinimumLeftOut,
         Self::FloorLeftOut,
@@ -167,7 +163,7 @@ impl Bug {
         (Self::SlotChecksumOfAnotherPlace as u8..Self::AgesByCount as u8).contains(&(self as u8))
     }
 
-    /// Whether its line belongs to guards, of several runs or in level 0.
+    /// Whether its line belongs to guards with several runs.
     pub fn is_in_guards(self) -> bool {
         (Self::AgesByCount as u8..Self::PointerOffByOne as u8).contains(&(self as u8))
     }

@@ -43,11 +43,11 @@ use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
 use crate::store::SLAB_TIER;
-use crate::tier::{Lease, LogRoom, MEMORY_NAME, Tier, Tiers, locked};
+use crate::tier::{LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
-use crate::version::{Catalog, Edit, Level, OpenMost, TableMeta, Tables};
+use crate::version::{Catalog, Edit, OpenMost, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter, SureNames};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -623,15 +623,11 @@ impl Found {
         let take_number = || next_file.replace(next_file.get() + 1);
         // Onto the fast tier, or below where that has no room; what no tier has room for is counted all the same,
         // since it must be somewhere for the store to open.
-        let leases = std::cell::RefCell::new(Vec::new());
         let place = |bytes: u64| {
-            let lease = self.tiers.all.iter().find_map(|tier| tier.lease(bytes).ok());
-            let tier = lease.as_ref().map_or(0, Lease::tier);
-            leases.borrow_mut().extend(lease);
-            Placed::on(tier)
+            let mut tiers = self.tiers.all.iter();
+            let placed = |tier: &'_ Tier| tier.lease(bytes).is_ok();
+            Placed::on(tiers.position(placed).unwrap_or(0) as u32)
         };
-        let level0 = self.catalog.version.levels.first();
-        let bounds: Vec<_> = level0.into_iter().flat_map(Level::bounds).map(<[u8]>::to_vec).collect();
         let output = OutputOptions {
             store: self.superblocks[0].store,
             tiers: &self.tiers,
@@ -644,7 +640,7 @@ impl Found {
             take_number: &take_number,
             check: &|_| Ok(()),
             most: (memtable.used_bytes(), 0),
-            bounds: if planted::has(Bug::ReplayCrossesGuards) { &[] } else { &bounds },
+            bounds: &[],
             under: &|_| Ok(None),
             link: None,
             keys: (None, None),
@@ -655,7 +651,6 @@ impl Found {
         let made = write_tables(&mut input, &mut retain, &output)?;
         let age = take_number();
         self.catalog.next_file = next_file.get();
-drop(leases);
         for (tier, _, bytes) in made.iter().flat_map(TableMeta::parts) {
             self.tiers.get(tier)?.count(bytes);
         }
