@@ -11,7 +11,7 @@ fn cuesta_sim(args: &[&str]) -> Output {
 
 #[test]
 fn every_row_holds() {
-    let output = cuesta_sim(&["--rows", "all", "--share", "1", "--json"]);
+    let output = cuesta_sim(&["--rows", "all", "--share", "0.2", "--json"]);
     let (told, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{told}\n{why}");
     let rows: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

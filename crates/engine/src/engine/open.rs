@@ -43,7 +43,7 @@ use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
 use crate::store::SLAB_TIER;
-use crate::tier::{LogRoom, MEMORY_NAME, Tier, Tiers, locked};
+use crate::tier::{Lease, LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
@@ -623,10 +623,12 @@ impl Found {
         let take_number = || next_file.replace(next_file.get() + 1);
         // Onto the fast tier, or below where that has no room; what no tier has room for is counted all the same,
         // since it must be somewhere for the store to open.
+        let leases = std::cell::RefCell::new(Vec::new());
         let place = |bytes: u64| {
-            let mut tiers = self.tiers.all.iter();
-            let placed = |tier: &'_ Tier| tier.lease(bytes).is_ok();
-            Placed::on(tiers.position(placed).unwrap_or(0) as u32)
+            let lease = self.tiers.all.iter().find_map(|tier| tier.lease(bytes).ok());
+            let tier = lease.as_ref().map_or(0, Lease::tier);
+            leases.borrow_mut().extend(lease);
+            Placed::on(tier)
         };
         let output = OutputOptions {
             store: self.superblocks[0].store,
@@ -651,6 +653,8 @@ impl Found {
         let made = write_tables(&mut input, &mut retain, &output)?;
         let age = take_number();
         self.catalog.next_file = next_file.get();
+        // Not sooner: two tables must not be promised the same room.
+        drop(leases);
         for (tier, _, bytes) in made.iter().flat_map(TableMeta::parts) {
             self.tiers.get(tier)?.count(bytes);
         }
