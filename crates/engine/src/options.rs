@@ -139,7 +139,7 @@ pub struct Options {
     /// What an acknowledgement means where a write does not say.
     pub durability: Durability,
     /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
-    /// at most 64 MiB and a 24th of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a longer replay after a crash.
+    /// at most 64 MiB and a 32nd of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a longer replay after a crash.
     pub memtable_bytes: Option<u64>,
     /// In profile `prismdb`: how many of a hundred keys the tracker remembers; each takes eight bytes of memory,
     /// and all keys take two more.
@@ -188,6 +188,11 @@ pub struct Options {
 pub(crate) const FLOORS_BY_MIX: RangeInclusive<u32> = 2..=10;
 /// Tables in persistent memory that stay open at once: each part may be a mapping of its own, and Linux gives a process 65,530 of these.
 const OPEN_IN_MEMORY_MAX: u64 = 28 << 10;
+/// Guards that a flush is shared out among in level 0, at most; and how many of its tables are as large as one below, at most.
+const LEVEL0_GUARDS: u64 = 8;
+const LEVEL0_TABLES: u64 = 4;
+/// Twice the four pages that a table takes besides its entries.
+const LEVEL0_GUARD_BYTES_MIN: u64 = 8 * ALIGNMENT as u64;
 const MIB: u64 = 1 << 20;
 /// Memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;
@@ -255,7 +260,7 @@ impl Options {
     pub(crate) fn memtable_bytes(&self) -> u64 {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
         // Objects in slots want the fast tier's room more than logs do.
-        let share = if self.has_store() { 64 } else { 24 };
+        let share = if self.has_store() { 64 } else { 32 };
         let fitting = (self.memory_bytes / 8).min(64 * MIB).min(fast / share);
         self.memtable_bytes.unwrap_or(fitting.max(MEMTABLE_BYTES_MIN))
     }
@@ -313,6 +318,15 @@ impl Options {
             Some(first) if self.builds_trees() => guard.min(first.capacity_bytes / 64).max(table),
             _ => guard,
         }
+    }
+
+    /// What a flush should bring to a guard of level 0, in bytes, so that a merge of one takes a small part of what all of them have;
+    /// but no less than a good part of a table. `None` where level 0 is one guard: where its runs are floors of a tree, or
+    /// memtables become objects in slots.
+    pub(crate) fn level0_guard_bytes(&self) -> Option<u64> {
+        let is_cut = !self.builds_trees() && !self.has_store();
+        let least = (self.table_bytes() / LEVEL0_TABLES).max(LEVEL0_GUARD_BYTES_MIN);
+        is_cut.then(|| (self.memtable_bytes() / LEVEL0_GUARDS).max(least))
     }
 
     /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries

@@ -72,6 +72,8 @@ pub enum Bug {
     TombstonesDroppedOverRuns,
     GuardBoundsIgnored,
     OlderLayersLeftOut,
+    FlushCrossesGuards,
+    ReplayCrossesGuards,
     PointerOffByOne,
     MinimumLeftOut,
     FloorLeftOut,
@@ -84,7 +86,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 73] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -148,6 +150,8 @@ impl Bug {
         Self::TombstonesDroppedOverRuns,
         Self::GuardBoundsIgnored,
         Self::OlderLayersLeftOut,
+        Self::FlushCrossesGuards,
+        Self::ReplayCrossesGuards,
         Self::PointerOffByOne,
         Self::MinimumLeftOut,
         Self::FloorLeftOut,
@@ -163,7 +167,7 @@ impl Bug {
         (Self::SlotChecksumOfAnotherPlace as u8..Self::AgesByCount as u8).contains(&(self as u8))
     }
 
-    /// Whether its line belongs to guards with several runs.
+    /// Whether its line belongs to guards, of several runs or in level 0.
     pub fn is_in_guards(self) -> bool {
         (Self::AgesByCount as u8..Self::PointerOffByOne as u8).contains(&(self as u8))
     }

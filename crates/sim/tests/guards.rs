@@ -91,6 +91,34 @@ fn guards_have_several_runs_and_never_more_than_they_may() {
 }
 
 #[test]
+fn flushes_are_shared_out_among_guards_of_level_0_and_a_merge_takes_one() {
+    on_a_disk(|sched, disk| {
+        let options = small(Kind::Leveled);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let (mut model, mut rng) = (Model::new(), Rng::new(3));
+        let (mut most_guards, mut uneven) = (0, 0);
+        for _ in 0..60 {
+            change(&db, &mut model, &mut rng, 300, KEYS);
+            let level0 = db.stats().levels.into_iter().next().unwrap_or_default();
+            most_guards = most_guards.max(level0.guards);
+            uneven += u64::from(level0.tables < level0.guards * level0.runs);
+        }
+        assert!(most_guards > 1 && uneven > 3, "{most_guards} guards, uneven {uneven} times");
+        check(&db, &model);
+        db.close().unwrap();
+        // Keys that come behind all others: guards that get nothing any more go again.
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        check(&db, &model);
+        for i in 0..20_000 {
+            db.put(key(KEYS + i), [7; 120]).unwrap();
+        }
+        let guards = db.stats().levels[0].guards;
+        assert!(guards <= 4 * most_guards, "{guards} guards");
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn fewer_bytes_are_rewritten_than_in_leveled() {
     let rewritten = |profile| {
         let mut bytes: u64 = 0;
@@ -125,7 +153,8 @@ fn guards_join_as_their_data_goes() {
         db.flush().unwrap();
         db.wait_for_background().unwrap();
         let after = guards(&db);
-        assert!(after * 2 <= before, "{after} guards of {before}");
+        // Tombstones of keys that nobody writes any more may wait in their guards of level 0.
+        assert!(after < before, "{after} guards of {before}");
         assert_eq!(db.scan(Range::all()).unwrap().count(), 50);
         db.close().unwrap();
     });

@@ -8,7 +8,8 @@
 //!   level 0 is known to end at some time, by its progress and its speed; the room up to `level0_stop` is spread evenly
 //!   over the time until then. Of that, no more is taken than leaves `level0_slow` runs for the merge after it, so the
 //!   sizes of merges settle instead of swinging between few and many. Since every look corrects the one before, a merge
-//!   that is slower than it was expected to be costs a little speed for a while, and no stop.
+//!   that is slower than it was expected to be costs a little speed for a while, and no stop. Of several guards some are
+//!   merged at a time; the time until then is that of all, at their speed.
 //! - *Room.* Below four memtables' worth of room on the tiers, writers slow down with what is left. A part of each tier,
 //!   an eighth at most, is not for puts: deletes, and the merges that make them give room back, go on when a put is
 //!   refused.
@@ -27,6 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Charge, Holder};
 use crate::policy::leveled::GUARD_BYTES;
 use crate::tier::Tier;
+use crate::version::{Guard, Version};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::time::Duration;
@@ -75,8 +77,17 @@ struct Running {
     done: u64,
     /// Of that, what steps that have ended did.
     steps_done: u64,
-    /// Runs of level 0 that go when it ends.
-    runs: usize,
+    /// What of level 0 goes when it ends.
+    leaves: Leaving,
+}
+
+/// What a merge takes away from level 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Leaving {
+    /// Runs of its guards.
+    pub(super) runs: usize,
+    /// Their bytes.
+    pub(super) bytes: u64,
 }
 
 impl Running {
@@ -132,6 +143,39 @@ pub(crate) struct Load {
     /// Runs up to which nobody is slowed, and at which all wait.
     pub(crate) slow: f64,
     pub(crate) stop: f64,
+}
+
+/// What is in level 0.
+#[derive(Clone, Copy, Debug)]
+struct Level0 {
+    guards: usize,
+    bytes: u64,
+    /// Runs of its guards, which count by their bytes.
+    runs: f64,
+}
+
+impl Level0 {
+    fn of(version: &Version) -> Self {
+        let guards = version.levels.first().map_or(&[][..], |level| &level.guards);
+        let bytes_of = |guard: &Guard| -> u64 {
+            guard.runs.iter().flat_map(|run| &run.tables).map(|table| table.meta.level_bytes()).sum()
+        };
+        let sizes: Vec<(u64, usize)> =
+            guards.iter().map(|guard| (bytes_of(guard), guard.runs.len())).collect();
+        let bytes: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
+        let weighed: f64 = sizes.iter().map(|(bytes, runs)| *bytes as f64 * *runs as f64).sum();
+        Self { guards: guards.len(), bytes, runs: weighed / bytes.max(1) as f64 }
+    }
+
+    /// How many times what so many bytes are of its guards it has in all of them.
+    fn guards_per(&self, leaving_bytes: u64) -> f64 {
+        if self.guards > 1 { (self.bytes as f64 / leaving_bytes.max(1) as f64).max(1.0) } else { 1.0 }
+    }
+
+    /// Its runs; in several guards no fewer than the memtables that its bytes are.
+    fn depth(&self, run_bytes: f64) -> f64 {
+        if self.guards > 1 { self.runs.max(self.bytes as f64 / run_bytes) } else { self.runs }
+    }
 }
 
 impl Load {
@@ -246,7 +290,7 @@ impl Drop for Paced<'_> {
 
 impl Engine {
     /// A job begins that has so many bytes to go through.
-    pub(super) fn begin_paced(&self, work: Work, total: u64, runs: usize) -> Paced<'_> {
+    pub(super) fn begin_paced(&self, work: Work, total: u64, leaves: Leaving) -> Paced<'_> {
         let mut state = self.pacer.state.lock();
         let id = state.next_id;
         state.next_id += 1;
@@ -257,7 +301,7 @@ impl Engine {
             total,
             done: 0,
             steps_done: 0,
-            runs,
+            leaves,
         });
         drop(state);
         self.pace();
@@ -288,24 +332,27 @@ impl Engine {
         let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
         let unflushed = memtables.map(|memtable| memtable.used_bytes()).sum::<u64>().saturating_sub(flushed);
         let left = |work| of(work).map(|job| state.seconds_left(job, now)).sum::<f64>();
-        let leaving = of(Work::MergeTop).map(|job| job.runs).sum::<usize>();
-        let seconds_left = match leaving {
+        let level0 = Level0::of(&current.version);
+        // Merges of some guards speak for all: others take as long, one after the other.
+        let merging = of(Work::MergeTop).map(|job| job.leaves).max_by_key(|leaves| leaves.runs);
+        let leaving_bytes: u64 = of(Work::MergeTop).map(|job| job.leaves.bytes).sum();
+        let seconds_left = match merging {
             // It has to wait its turn, and then takes its inputs' time.
-            0 => {
+            None => {
                 let mut top = current.version.levels.iter().filter(|level| level.tables().next().is_some());
                 let inputs = top.by_ref().take(2).flat_map(|level| level.tables());
                 let bytes: u64 = inputs.map(|table| table.meta.raw_bytes).sum();
                 left(Work::MergeBelow)
                     + bytes as f64 / state.merge_rate.unwrap_or(f64::INFINITY).max(RATE_MIN)
             }
-            _ => left(Work::MergeTop),
+            Some(_) => left(Work::MergeTop) * level0.guards_per(leaving_bytes),
         };
         Load {
             unflushed: unflushed as f64,
             unflushed_max: run_bytes * (SEALED_MAX + 1) as f64,
             flush_rate: state.flush_rate,
-            runs: current.version.level0_runs() as f64 + unflushed as f64 / run_bytes,
-            leaving: leaving as f64,
+            runs: level0.depth(run_bytes) + unflushed as f64 / run_bytes,
+            leaving: merging.map_or(0, |leaves| leaves.runs) as f64,
             seconds_left,
             run_bytes,
             room: self.room(true) as f64,
@@ -325,8 +372,13 @@ impl Engine {
             let current = self.current.load();
             current.sealed.len() >= SEALED_MAX && current.active.used_bytes() >= self.options.memtable_bytes()
         };
-        let level0_is_full =
-            || self.current.load().version.level0_runs() >= self.options.level0_stop as usize;
+        let stop = self.options.level0_stop;
+        let level0_is_full = || self.current.load().version.level0_runs() >= stop as usize;
+        // Few runs in each of many guards may be as much.
+        let level0_is_large = || {
+            let level0 = Level0::of(&self.current.load().version);
+            level0.depth(self.options.memtable_bytes() as f64) >= f64::from(stop)
+        };
         if memory_is_full() {
             self.background.wait_while(self, &[Awaited::Flush], memory_is_full)?;
         }
@@ -334,6 +386,9 @@ impl Engine {
             self.background.wait_while(self, &[Awaited::Merge], level0_is_full)?;
         }
         if self.pacer.rate.load(Ordering::Relaxed) != UNLIMITED {
+            if level0_is_large() {
+                self.background.wait_while(self, &[Awaited::Merge], level0_is_large)?;
+            }
             self.slow_down(bytes, puts);
             if self.room(puts) < bytes as u64 {
                 self.background.wait_for_room(self, bytes as u64, puts)?;
@@ -500,9 +555,28 @@ mod tests {
     }
 
     #[test]
+    fn a_merge_of_one_guard_speaks_for_the_time_of_all() {
+        let level0 = Level0 { guards: 4, bytes: 400, runs: 3.0 };
+        assert_eq!(level0.guards_per(100), 4.0);
+        assert_eq!(level0.guards_per(1000), 1.0);
+        assert_eq!(Level0 { guards: 1, ..level0 }.guards_per(100), 1.0);
+        // Three runs where the bytes are, but as many bytes as eight memtables.
+        assert_eq!((level0.depth(50.0), level0.depth(200.0)), (8.0, 3.0));
+        assert_eq!(Level0 { guards: 1, ..level0 }.depth(50.0), 3.0);
+    }
+
+    #[test]
     fn steps_of_a_job_add_up() {
         let (began, work) = (Duration::ZERO, Work::MergeTop);
-        let mut job = Running { id: 0, work, began, total: 100, done: 0, steps_done: 0, runs: 4 };
+        let mut job = Running {
+            id: 0,
+            work,
+            began,
+            total: 100,
+            done: 0,
+            steps_done: 0,
+            leaves: Leaving { runs: 4, bytes: 0 },
+        };
         job.progress(20);
         job.progress(30);
         job.end_step();
@@ -517,8 +591,9 @@ mod tests {
     fn a_job_that_is_late_is_expected_to_stay_late() {
         let state = State { merge_rate: Some(100.0), ..State::default() };
         let began = Duration::ZERO;
-        let (id, work, total, steps_done, runs) = (0, Work::MergeTop, 100_000_000, 0, 4);
-        let job = |done| Running { id, work, began, total, done, steps_done, runs };
+        let (id, work, total, steps_done) = (0, Work::MergeTop, 100_000_000, 0);
+        let leaves = Leaving::default();
+        let job = |done| Running { id, work, began, total, done, steps_done, leaves };
         let at = |seconds, done| state.seconds_left(&job(done), Duration::from_secs(seconds));
         assert!(at(100, 50_000_000) < at(100, 40_000_000));
         assert!(at(200, 40_000_000) > at(100, 40_000_000));

@@ -3,18 +3,36 @@
 //! A job reads bounds before it writes and changes them when it commits. What it found stays true in between: plans keep off
 //! each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed among a plan's own
 //! keys only, or taken away, which no table can cross. What becomes of bounds is decided with the root in hand, so that no two edits
-//! take the same one away.
+//! take the same one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
+//! it has for them, and merges only ever empty more of them while it writes.
 
 use super::Engine;
 use crate::error::Result;
 use crate::key::Trailer;
+use crate::memtable::MemTable;
 use crate::planted::{self, Bug};
-use crate::policy::fragmented::{Piece, change};
+use crate::policy::AFTER_ALL;
+use crate::policy::fragmented::{Change, Piece, change};
 use crate::table::{Link, Tree};
 use crate::version::edit::AddedTable;
-use crate::version::{Edit, Guard, LEVELS_MAX, TableHandle, TableMeta, owners};
+use crate::version::{Edit, Guard, LEVELS_MAX, Level, TableHandle, TableMeta, owners};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// A piece of a memtable is one part in so many of what a guard of level 0 should get of it.
+const PIECES: u64 = 16;
+/// What an entry takes besides its key and value, about.
+const ENTRY_BYTES: u64 = 16;
+
+/// Guards of level 0, as a flush will have changed them.
+#[derive(Debug, Default)]
+pub(super) struct Level0 {
+    /// Where they begin, but for the first.
+    pub(super) bounds: Vec<Vec<u8>>,
+    /// Of these, those that are new; and those that were there and are not any more: each with its level.
+    pub(super) added: Vec<(u32, Vec<u8>)>,
+    pub(super) removed: Vec<(u32, Vec<u8>)>,
+}
 
 /// What a guard has once an edit is applied.
 struct After<'a> {
@@ -35,6 +53,16 @@ impl After<'_> {
 }
 
 impl Engine {
+    /// How level 0 is to be cut for the run that a memtable becomes. A walk over the memtable.
+    pub(super) fn guards_for(&self, memtable: &MemTable) -> Level0 {
+        let current = self.current.load();
+        let guards = current.version.levels.first().map_or(&[][..], |level| &level.guards);
+        match self.options.level0_guard_bytes() {
+            Some(bytes) => level0_for(guards, &pieces_of(memtable, bytes / PIECES), bytes),
+            None => Level0::default(),
+        }
+    }
+
     /// Where guards of a level begin behind `smallest`, up to `largest`, but for those between two that are empty.
     pub(super) fn bounds_between(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
         let current = self.current.load();
@@ -42,6 +70,26 @@ impl Engine {
         let guards = level.map_or(&[][..], |level| level.guards_of(smallest, largest));
         let holds = |pair: &&[Arc<Guard>]| pair.iter().any(|guard| !guard.runs.is_empty());
         guards.windows(2).filter(holds).map(|pair| pair[1].start.clone()).collect()
+    }
+
+    /// Where what goes from one level to another is cut: at the bounds there, and what comes from level 0 at its own, too, so that its next
+    /// guard finds no table there that goes across.
+    pub(super) fn cuts_between(
+        &self,
+        from: usize,
+        to: usize,
+        smallest: &[u8],
+        largest: &[u8],
+    ) -> Vec<Vec<u8>> {
+        let mut cuts = self.bounds_between(to, smallest, largest);
+        if from == 0 && to > 0 && self.options.runs_max() == 1 {
+            let current = self.current.load();
+            let own = current.version.levels.first().into_iter().flat_map(Level::bounds);
+            cuts.extend(own.filter(|bound| smallest < *bound && *bound <= largest).map(<[u8]>::to_vec));
+            cuts.sort_unstable();
+            cuts.dedup();
+        }
+        cuts
     }
 
     /// Has `edit` add tables to a level, which come in key order: to the run of age `joins`; else to the newest of their guard, or
@@ -145,6 +193,45 @@ impl Engine {
     }
 }
 
+/// A memtable in pieces of about so many bytes, that no key's versions are parted by.
+fn pieces_of(memtable: &MemTable, piece_bytes: u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut last: &[u8] = &[];
+    for entry in memtable.entries() {
+        let entry_bytes = (entry.key.len() + entry.value.len()) as u64 + ENTRY_BYTES;
+        match pieces.last_mut().filter(|(_, bytes)| *bytes < piece_bytes || entry.key == last) {
+            Some((_, bytes)) => *bytes += entry_bytes,
+            None => pieces.push((entry.key.to_vec(), entry_bytes)),
+        }
+        last = entry.key;
+    }
+    pieces
+}
+
+/// Guards of level 0 for a run in these pieces. An empty guard is cut where it gets much of it, and joins the one before where it gets
+/// little; one that has tables stays as it is, which might go through a cut.
+fn level0_for(guards: &[Arc<Guard>], pieces: &[Piece], guard_bytes: u64) -> Level0 {
+    let none = [Arc::default()];
+    let guards = if guards.is_empty() { &none } else { guards };
+    let mut level0 = Level0::default();
+    for (i, guard) in guards.iter().enumerate() {
+        let until = |start: &[u8]| pieces.partition_point(|(key, _)| key.as_slice() < start);
+        let end = guards.get(i + 1).map_or(pieces.len(), |next| until(&next.start));
+        let change = match guard.runs.is_empty() {
+            true => change(&guard.start, &pieces[until(&guard.start)..end], &[], &AFTER_ALL, guard_bytes),
+            false => Change::default(),
+        };
+        if change.is_joined {
+            level0.removed.push((0, guard.start.clone()));
+        } else if i > 0 {
+            level0.bounds.push(guard.start.clone());
+        }
+        level0.added.extend(change.added.iter().map(|start| (0, start.clone())));
+        level0.bounds.extend(change.added);
+    }
+    level0
+}
+
 /// Has `edit`, which adds `metas` to a level, cut guards so that tables which do not lie on one another are in different ones.
 fn separate(edit: &mut Edit, guards: &[Arc<Guard>], metas: &[TableMeta], level: u32) {
     let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return };
@@ -198,4 +285,60 @@ fn pieces_below(edit: &Edit, below: &[After<'_>]) -> Vec<Piece> {
         }
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{KeyspaceId, Kind, Seq};
+    use crate::version::Run;
+
+    /// Guards from these keys on, and the first, which have a run where there is a `+`.
+    fn guards(text: &str) -> Vec<Arc<Guard>> {
+        let guard = |word: &str| {
+            let start = word.trim_end_matches('+').as_bytes().to_vec();
+            let runs =
+                if word.ends_with('+') { vec![Run { age: 1, tables: Vec::new() }] } else { Vec::new() };
+            Arc::new(Guard { start, runs })
+        };
+        text.split(' ').map(guard).collect()
+    }
+
+    /// Bounds, those that are new with a `|` and those that go behind a `!`, for a run of ten bytes at each letter.
+    fn cut(text: &str, run: &str) -> String {
+        let pieces: Vec<Piece> = run.chars().map(|letter| (letter.to_string().into_bytes(), 10)).collect();
+        let level0 = level0_for(&guards(text), &pieces, 40);
+        let word = |(_, start): &(u32, Vec<u8>)| String::from_utf8(start.clone()).unwrap();
+        let added: Vec<_> = level0.added.iter().map(word).collect();
+        let bound = |start: &Vec<u8>| String::from_utf8(start.clone()).unwrap();
+        let shown = level0.bounds.iter().map(bound);
+        let mut shown: Vec<_> =
+            shown.map(|start| if added.contains(&start) { format!("|{start}") } else { start }).collect();
+        shown.extend(level0.removed.iter().map(|removed| format!("!{}", word(removed))));
+        shown.join(" ")
+    }
+
+    #[test]
+    fn a_flush_cuts_what_it_finds_empty_by_what_it_brings() {
+        assert_eq!(cut("", "abcdefghijkl"), "|e |i");
+        assert_eq!(cut(" e i", "abcdefghijkl"), "e i");
+        // What has tables stays as it is, however much or little it gets.
+        assert_eq!(cut("+", "abcdefghijkl"), "");
+        assert_eq!(cut(" e+ i+", "abcdefgh"), "e i");
+        // Keys that are appended: guards that get nothing join those before, the last is cut.
+        assert_eq!(cut(" e i", "klmnopqr"), "i |o !e");
+        assert_eq!(cut(" e+ i", "xyz"), "e i");
+        assert_eq!(cut(" e+ i", "abcd"), "e !i");
+    }
+
+    #[test]
+    fn pieces_of_a_memtable_part_no_key() {
+        let (mut writer, memtable) = MemTable::new(1);
+        for (seq, key) in (1..).zip([1, 1, 1, 2, 3, 4]) {
+            writer.insert(&KeyspaceId::DEFAULT.key(&[key]), Trailer::new(Seq(seq), Kind::Put), &[7; 79]);
+        }
+        let pieces = pieces_of(&memtable, 150);
+        let shown: Vec<_> = pieces.iter().map(|(key, bytes)| (key[4], *bytes)).collect();
+        assert_eq!(shown, [(1, 300), (2, 200), (4, 100)]);
+    }
 }

@@ -4,7 +4,7 @@
 //! of it goes in steps, each with an edit of its own. A job that fails leaves nothing behind and can be planned anew.
 
 use super::Engine;
-use super::admission::{Paced, Work};
+use super::admission::{Leaving, Paced, Work};
 use super::commit::Root;
 use super::iterate::{KeyRange, RunCursor, Source};
 use super::store::Demotion;
@@ -157,12 +157,13 @@ impl Engine {
             return self.retire_logs(log_start);
         }
         let bytes = sealed.memtable.used_bytes();
-        let paced = self.begin_paced(Work::Flush, bytes, 0);
+        let paced = self.begin_paced(Work::Flush, bytes, Leaving::default());
         let need = Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some());
+        let guards = self.guards_for(&sealed.memtable);
         let job = RunJob {
             need,
             level: 0,
-            bounds: &[],
+            bounds: if planted::has(Bug::FlushCrossesGuards) { &[] } else { &guards.bounds },
             links: self.links_flush(need.data + need.meta),
             bottom: false,
             cause: Cause::Flush,
@@ -189,6 +190,8 @@ impl Engine {
         }
         let edit = Edit {
             added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
+            guards_added: guards.added,
+            guards_removed: guards.removed,
             log_start: Some(log_start),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
@@ -300,13 +303,17 @@ impl Engine {
     fn merge(&self, mut job: MergeJob) -> Result<()> {
         let all: Vec<&TableHandle> = job.above.iter().flatten().chain(&job.below).map(Arc::as_ref).collect();
         let from_top = job.level == 0;
-        let (work, runs) = if from_top { (Work::MergeTop, job.above.len()) } else { (Work::MergeBelow, 0) };
-        let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), runs);
+        let above = job.above.iter().flatten().map(|table| table.meta.level_bytes()).sum();
+        let (work, leaves) = match from_top {
+            true => (Work::MergeTop, Leaving { runs: job.above.len(), bytes: above }),
+            false => (Work::MergeBelow, Leaving::default()),
+        };
+        let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), leaves);
         let links = self.options.links_runs() && job.below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
         let bounds = match self.options.builds_trees() && !links {
             true => Vec::new(),
-            false => self.bounds_between(job.output, &job.smallest, &job.largest),
+            false => self.cuts_between(job.level, job.output, &job.smallest, &job.largest),
         };
         let whole = RunJob {
             need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),

@@ -47,7 +47,7 @@ use crate::tier::{Lease, LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
 use crate::version::manifest::Manifest;
 use crate::version::superblock::{Phase, Superblock};
-use crate::version::{Catalog, Edit, OpenMost, TableMeta, Tables};
+use crate::version::{Catalog, Edit, Level, OpenMost, TableMeta, Tables};
 use arc_swap::ArcSwap;
 use cuesta_device::{Access, ByteBuf, Cause, Device, Directory, Listed, Lock, Meter, SureNames};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -630,6 +630,8 @@ impl Found {
             leases.borrow_mut().extend(lease);
             Placed::on(tier)
         };
+        let level0 = self.catalog.version.levels.first();
+        let bounds: Vec<_> = level0.into_iter().flat_map(Level::bounds).map(<[u8]>::to_vec).collect();
         let output = OutputOptions {
             store: self.superblocks[0].store,
             tiers: &self.tiers,
@@ -642,7 +644,7 @@ impl Found {
             take_number: &take_number,
             check: &|_| Ok(()),
             most: (memtable.used_bytes(), 0),
-            bounds: &[],
+            bounds: if planted::has(Bug::ReplayCrossesGuards) { &[] } else { &bounds },
             under: &|_| Ok(None),
             link: None,
             keys: (None, None),

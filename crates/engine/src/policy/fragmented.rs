@@ -100,7 +100,7 @@ pub(crate) fn reclaim(view: &View) -> Option<Plan> {
 fn fullness(view: &View, level: usize, guard: &GuardView) -> f64 {
     let runs = guard.runs.len() as f64;
     match guard.runs.split_last() {
-        _ if level == 0 => runs / view.level0_merge as f64,
+        _ if level == 0 => leveled::level0_score(view, guard),
         Some((_, [])) if level + 1 == view.levels.len() => 0.0,
         Some((oldest, newer)) if level + 1 == view.levels.len() => {
             let bytes: u64 = newer.iter().map(RunView::bytes).sum();

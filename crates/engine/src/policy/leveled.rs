@@ -1,7 +1,8 @@
 //! Leveled compaction: one run per level below level 0, each level `ratio` times larger than the one above.
 //!
 //! Sizes are dynamic: the last level is as large as it is, and targets follow from it upwards; the first level whose
-//! target is not below the base takes level 0's merges, and levels between are left empty. So the last level holds
+//! target is not below the base takes level 0's merges, and levels between are left empty; so is one that would be little
+//! smaller than the one below it. So the last level holds
 //! all but about a `ratio`-th of the data, however much there is (Dong et al., "Optimizing space amplification in
 //! RocksDB", CIDR 2017).
 //!
@@ -18,7 +19,8 @@
 //!
 //! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
-use super::{LevelView, Plan, RunView, TableView, View, placement};
+use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Share of its target at which a level is due.
@@ -26,6 +28,9 @@ const SCORE_DUE: f64 = 1.0;
 /// Neighbours are merged together as long as so many tables are read in all: the longer a merge, the longer others wait
 /// for it, and the more room it takes.
 const TOGETHER_MAX: usize = 24;
+/// Level 0 merges into a level of less than so many times what makes it due, without one between: that would have to be half as
+/// large at least, so each byte would be written as often as it is without it.
+const SKIPPED_BELOW: u64 = 6;
 /// What a table takes in each guard, however little it has: a first and a last page, and two for its index.
 pub(crate) const GUARD_BYTES: u64 = 16 << 10;
 
@@ -44,8 +49,10 @@ pub(crate) fn level_targets(view: &View) -> Vec<u64> {
     for level in targets[1..].iter_mut().rev() {
         *level = target;
         let next = (target / view.ratio).max(std::mem::take(&mut on_faster));
-        // Without others' bytes to drag along, a level of level 0's own size would be one more to be written to.
-        if target <= view.base_bytes || view.runs_max > 1 && next < view.base_bytes {
+        // Without others' bytes to drag along, a level of level 0's own size would be one more to be written to; and where
+        // it is not much smaller than the one below, it takes room there, and spares less than it costs.
+        let is_little = next < view.base_bytes && target < SKIPPED_BELOW * view.base_bytes;
+        if target <= view.base_bytes || view.runs_max > 1 && next < view.base_bytes || is_little {
             break;
         }
         target = next.max(view.base_bytes);
@@ -63,7 +70,8 @@ fn on_faster_tiers(view: &View) -> u64 {
     let between: u64 = view.levels[1..above_last].iter().map(|level| level.bytes()).sum();
     // Runs that wait may be more than make a merge due, but what they take then is for a moment.
     let level0 = view.levels[0].bytes().clamp(half, 4 * half);
-    placement::room_above(view).saturating_sub(level0 + between.max(half) + half)
+    let room = placement::room_above(view).saturating_sub(level0 + between + half);
+    if room < SKIPPED_BELOW * view.base_bytes { room } else { room - half.saturating_sub(between) }
 }
 
 /// Whether the tiers above the last have room for everything, and for level 0 at work.
@@ -97,7 +105,8 @@ pub(crate) fn debt(view: &View) -> u64 {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let over = |i: usize| view.levels[i].bytes().saturating_sub(targets[i]);
-    let level0 = if view.levels[0].runs().count() >= view.level0_merge { view.levels[0].bytes() } else { 0 };
+    let is_due = view.levels[0].guards.iter().any(|guard| guard.runs.len() >= view.level0_merge);
+    let level0 = if is_due { view.levels[0].bytes() } else { 0 };
     level0 + (1..last).map(over).sum::<u64>()
 }
 
@@ -106,11 +115,11 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let targets = level_targets(view);
     let last = view.levels.len() - 1;
     let mut scores: Vec<(f64, usize)> = Vec::new();
-    scores.push((view.levels[0].runs().count() as f64 / view.level0_merge as f64, 0));
+    scores.push((level0_due(view).map(|(score, _)| score).fold(0.0, f64::max), 0));
     for (level, target) in targets.into_iter().enumerate().take(last).skip(1) {
         let bytes = view.idle_bytes(level);
         if bytes > 0 {
-            scores.push((bytes as f64 / target.max(1) as f64, level));
+            scores.push((level_score(view, level, bytes, target), level));
         }
     }
     // The upper level first where two are equally far over.
@@ -167,11 +176,46 @@ fn is_due(score: f64, level: usize) -> bool {
     if level == 0 { score >= SCORE_DUE } else { score > SCORE_DUE }
 }
 
-/// All runs of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
+/// How close a level is to being merged; more than 1 makes it due. What the level above the last has over its target is in the
+/// way of everything else on the faster tiers, so there half of what level 0 may have is as much as two targets elsewhere.
+fn level_score(view: &View, level: usize, bytes: u64, target: u64) -> f64 {
+    let is_above_last = level + 2 == view.levels.len() && !fits_above(view);
+    match bytes.checked_sub(target).filter(|_| is_above_last) {
+        Some(over) => 1.0 + over as f64 / (view.base_bytes / 2).clamp(1, target.max(1)) as f64,
+        None => bytes as f64 / target.max(1) as f64,
+    }
+}
+
+/// How close a guard of level 0 is to being merged; 1 makes it due. By its runs; and all of them by what they have together,
+/// since keys that nobody writes any more would leave theirs behind for good.
+pub(super) fn level0_score(view: &View, guard: &GuardView) -> f64 {
+    let level0 = &view.levels[0];
+    let runs = guard.runs.len() as f64 / view.level0_merge as f64;
+    let is_cut = level0.guards.len() > 1 && !guard.runs.is_empty();
+    if is_cut { runs.max(view.idle_bytes(0) as f64 / view.base_bytes.max(1) as f64) } else { runs }
+}
+
+/// Guards of level 0 that are due, each with how much so: those with most runs first, and where none has more than make it due
+/// those with the oldest run, which would else stay behind where nobody writes any more; of these those with most bytes.
+fn level0_due(view: &View) -> impl Iterator<Item = (f64, &GuardView)> {
+    let guards = view.levels[0].guards.iter().filter(|guard| !guard.runs.is_empty());
+    let scored = guards.map(|guard| (level0_score(view, guard), &**guard));
+    let mut due: Vec<_> = scored.filter(|(score, _)| view.reclaim || is_due(*score, 0)).collect();
+    let oldest = |guard: &GuardView| guard.runs.last().map_or(0, |run| run.age);
+    due.sort_by_key(|(_, guard)| {
+        let runs = guard.runs.len().max(view.level0_merge);
+        (Reverse(runs), oldest(guard), Reverse(guard.bytes()))
+    });
+    due.into_iter()
+}
+
+/// All runs of a guard of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
 fn plan_level0(view: &View) -> impl Iterator<Item = Plan> {
     // A newer run must not overtake an older one that is on its way.
-    let level0 = Some(&view.levels[0]).filter(|level| !level.tables().any(|table| view.is_busy(table)));
-    let inputs = level0.into_iter().flat_map(|level| &level.guards).flat_map(|guard| guard.oldest_halves());
+    let is_idle =
+        |guard: &GuardView| !guard.runs.iter().flat_map(|run| &run.tables).any(|table| view.is_busy(table));
+    let guards = level0_due(view).filter(move |(_, guard)| is_idle(guard));
+    let inputs = guards.flat_map(|(_, guard)| guard.oldest_halves());
     inputs.filter_map(move |inputs| merge(view, 0, &inputs, output_of(view, 0)))
 }
 

@@ -4,8 +4,8 @@
 //! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds runs, newest first; a
 //! run is disjoint tables in key order. A table in persistent memory may lie on the one table of the next older run and point into it; so
 //! it goes only together with all that lie on it, and readers find them all through the topmost. No table crosses from one guard into the
-//! next. Level 0 has one guard; profiles `fragmented` and `nvlsm` have many with several runs each in the other levels, the others one with
-//! one run (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
+//! next. Level 0's guards are cut by flushes; profiles `fragmented` and `nvlsm` have many with several runs each in the other levels, too, the
+//! others one with one run (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
 //! (`docs/decisions/0013-many-tables.md`).
 //!
 //! A version never changes. Readers hold it by `Arc` for as long as they look at it, and a table's files outlive the
@@ -146,6 +146,11 @@ pub(crate) fn owners<G>(
 }
 
 impl Level {
+    /// Where its guards begin, but for the first.
+    pub(crate) fn bounds(&self) -> impl Iterator<Item = &[u8]> {
+        self.guards.iter().skip(1).map(|guard| guard.start.as_slice())
+    }
+
     /// The guards that own keys from `smallest` to `largest`.
     pub(crate) fn guards_of(&self, smallest: &[u8], largest: &[u8]) -> &[Arc<Guard>] {
         &self.guards[owners(&self.guards, |guard| &guard.start, smallest, largest)]
@@ -210,9 +215,10 @@ impl Version {
         self.levels.iter().flat_map(Level::tables)
     }
 
-    /// Runs in level 0.
+    /// Runs in that guard of level 0 which has most.
     pub(crate) fn level0_runs(&self) -> usize {
-        self.levels.first().map_or(0, |level| level.runs().count())
+        let guards = self.levels.first().map_or(&[][..], |level| &level.guards);
+        guards.iter().map(|guard| guard.runs.len()).max().unwrap_or(0)
     }
 
     /// What `edit` leads to. `present` has the tables of this version, so that none of those is looked at which the edit does not name;
@@ -220,7 +226,7 @@ impl Version {
     ///
     /// # Errors
     /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
-    /// a guard, or overlapping another of its run; a guard that is there already, or is not, or is in level 0.
+    /// a guard, or overlapping another of its run; a guard that is there already, or is not.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>, present: &Present) -> Result<Applied> {
         let mut next = Self { levels: self.levels.clone(), sums: OnceLock::new() };
         let mut removed = Present::new();
@@ -234,11 +240,11 @@ impl Version {
         }
         let removals = edit.guards_removed.iter().map(|guard| (guard, false));
         for ((level, start), adds) in removals.chain(edit.guards_added.iter().map(|guard| (guard, true))) {
-            let found = next.level_mut(*level).filter(|_| *level > 0);
-            let changed = found.map_or(Err("there can be none".to_owned()), |level| match adds {
-                true => level.add_guard(start),
-                false => level.remove_guard(start),
-            });
+            let changed =
+                next.level_mut(*level).map_or(Err("there can be none".to_owned()), |level| match adds {
+                    true => level.add_guard(start),
+                    false => level.remove_guard(start),
+                });
             let refuse =
                 |why| Error::internal(format!("guard {} of level {level}: {why}", start.escape_ascii()));
             changed.map_err(refuse)?;

@@ -95,8 +95,6 @@ fn a_table_crosses_no_guard() {
     assert!(refused(&["|m", "!n"]).contains("there is none to remove"));
     assert!(refused(&["!"]).contains("there is none to remove"));
     assert!(refused(&["|"]).contains("it is there already"));
-    let in_level0 = Edit { guards_added: vec![(0, b"m".to_vec())], ..Edit::default() };
-    assert!(Catalog::default().apply(&in_level0, &tables()).is_err());
     let nowhere = Edit { guards_added: vec![(LEVELS_MAX as u32, b"m".to_vec())], ..Edit::default() };
     assert!(Catalog::default().apply(&nowhere, &tables()).is_err());
 }

@@ -14,7 +14,7 @@
 use super::promote::Rising;
 use super::{Filling, Store, asked};
 use crate::engine::Engine;
-use crate::engine::admission::Work;
+use crate::engine::admission::{Leaving, Work};
 use crate::engine::iterate::Source;
 use crate::engine::jobs::{Need, RunJob, is_refusal};
 use crate::error::{Error, ErrorKind, Result};
@@ -226,7 +226,7 @@ impl Engine {
         }
         let raw: u64 = run.iter().map(|table| table.meta.raw_bytes).sum();
         let tables_entries: u64 = run.iter().map(|table| table.meta.entries).sum();
-        let paced = self.begin_paced(Work::MergeBelow, bytes + raw, 0);
+        let paced = self.begin_paced(Work::MergeBelow, bytes + raw, Leaving::default());
         let need = Need::of_tables(&self.options, run.iter().map(|table| (&table.meta, 1.0))).and_objects(
             &self.options,
             entries,

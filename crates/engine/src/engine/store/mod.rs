@@ -17,7 +17,7 @@ mod promote;
 mod scan;
 mod view;
 
-use super::admission::Work;
+use super::admission::{Leaving, Work};
 use super::jobs::is_refusal;
 use super::turn::Turn;
 use super::{Current, Engine, Sealed};
@@ -192,7 +192,7 @@ impl Engine {
         let planned = sealed.memtable.entry_count() * PLANNED_BYTES;
         let _held = self.tables.cache.memory().charge(Holder::Writes, planned);
         self.tables.cache.fit();
-        let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), 0);
+        let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), Leaving::default());
         if let Some(tracker) = &self.current.load().tracker {
             for entry in sealed.memtable.entries() {
                 tracker.touch(key::hash(entry.key), Seen::InStore);

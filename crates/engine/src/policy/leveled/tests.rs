@@ -158,6 +158,60 @@ fn level_0_waits_for_its_number_of_runs() {
 }
 
 #[test]
+fn of_level_0_the_guard_with_most_runs_goes() {
+    let level0 = "L0: 2[a..c,10] | 1[a..c,10] / m: 6[m..p,10] | 5[m..p,10] | 4[m..p,10] | 3[m..p,10]";
+    check(
+        &format!("{level0}\nL7: 9[a..f,40] 8[g..z,40]"),
+        expect![[r#"
+            targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 60
+            merge L0: #6 #5 #4 #3 L7: #8 into L7 [g..z], tombstones go
+        "#]],
+    );
+    // What is on its way stays alone, and the other is not due.
+    check(
+        &format!("{}\nL7: 9[a..f,40] 8[g..z,40]", level0.replace("3[m..p,10]", "3[m..p,10]!")),
+        expect![[r#"
+            targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 60
+            nothing is due
+        "#]],
+    );
+    // Writers who are refused have it go all the same.
+    check(
+        &format!("{}\nreclaim\nL7: 9[a..f,40] 8[g..z,40]", level0.replace("3[m..p,10]", "3[m..p,10]!")),
+        expect![[r#"
+            targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 60
+            merge L0: #2 #1 L7: #9 into L7 [a..f], tombstones go
+        "#]],
+    );
+}
+
+#[test]
+fn guards_of_level_0_with_few_runs_go_when_all_have_much() {
+    check(
+        "L0: 1[a..c,50] / m: 2[m..p,49]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
+        nothing is due
+    "#]],
+    );
+    check(
+        "L0: 1[a..c,50] / m: 2[m..p,51] / q: 3[q..r,40]!",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
+        move #2 from L0 to L7
+    "#]],
+    );
+    // In one guard runs alone count.
+    check(
+        "L0: 1[a..c,150]",
+        expect![[r#"
+        targets [0, 0, 0, 0, 0, 0, 0, 100], base L7, debt 0
+        nothing is due
+    "#]],
+    );
+}
+
+#[test]
 fn level_0_goes_to_the_last_level_while_that_is_small() {
     check(
         "L0: 4[c..m,10] | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]
@@ -177,9 +231,9 @@ fn the_base_rises_as_the_last_level_grows() {
            L6: 6[a..b,100]
            L7: 7[a..z,20000]",
         expect![[r#"
-        targets [0, 0, 0, 0, 100, 200, 2000, 20000], base L4, debt 40
-        merge L0: #4 #3 #2 #1 into L4 [a..z]
-    "#]],
+            targets [0, 0, 0, 0, 0, 200, 2000, 20000], base L5, debt 40
+            merge L0: #4 #3 #2 #1 L5: #5 into L5 [a..zz]
+        "#]],
     );
 }
 
@@ -202,9 +256,9 @@ fn the_table_that_drags_least_goes_first() {
         "L6: 1[a..c,120] 2[d..f,120] 3[g..i,120]
            L7: 4[a..b,500] 5[d..e,100] 6[h..z,900]",
         expect![[r#"
-               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 210
-               merge L6: #2 L7: #5 into L7 [d..f], tombstones go
-           "#]],
+            targets [0, 0, 0, 0, 0, 0, 150, 1500], base L6, debt 210
+            merge L6: #2 L7: #5 into L7 [d..f], tombstones go
+        "#]],
     );
 }
 
@@ -214,7 +268,7 @@ fn neighbours_go_together_where_that_drags_less() {
         "L6: 1[a..c,120] 2[d..f,120] 3[x..z,120]
            L7: 4[a..f,300] 5[w..z,200]",
         expect![[r#"
-            targets [0, 0, 0, 0, 0, 0, 100, 500], base L6, debt 260
+            targets [0, 0, 0, 0, 0, 0, 0, 500], base L7, debt 360
             merge L6: #1 #2 L7: #4 into L7 [a..f], tombstones go
         "#]],
     );
@@ -223,7 +277,7 @@ fn neighbours_go_together_where_that_drags_less() {
         "L6: 1[a..c,120] 2[d..f,120]! 3[x..z,120] 4[zz..zzz,120]
            L7: 4[a..f,300] 5[w..zzz,200]",
         expect![[r#"
-            targets [0, 0, 0, 0, 0, 0, 100, 500], base L6, debt 380
+            targets [0, 0, 0, 0, 0, 0, 0, 500], base L7, debt 480
             merge L6: #3 #4 L7: #5 into L7 [w..zzz], tombstones go
         "#]],
     );
@@ -246,9 +300,9 @@ fn tombstones_tip_the_scale() {
            L7: 4[a..b,120] 5[d..e,120] 6[h..z,130]
            L5: 9[zz..zzz,5]",
         expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 100, 370], base L6, debt 265
-        move #9 from L5 to L6
-    "#]],
+            targets [0, 0, 0, 0, 0, 0, 0, 370], base L7, debt 365
+            merge L6: #3 L7: #6 into L7 [g..z], tombstones go
+        "#]],
     );
 }
 
@@ -258,9 +312,9 @@ fn what_drags_nothing_is_moved() {
         "L6: 1[a..c,120] 2[d..f,120]
            L7: 4[d..b,500] 5[d..e,100] 6[h..z,900]",
         expect![[r#"
-               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 90
-               move #1 from L6 to L7
-           "#]],
+            targets [0, 0, 0, 0, 0, 0, 150, 1500], base L6, debt 90
+            move #1 from L6 to L7
+        "#]],
     );
 }
 
@@ -271,9 +325,9 @@ fn a_plan_keeps_off_those_that_run() {
            L7: 4[a..b,500] 5[d..e,100]! 6[h..z,900]
            running L7 a..b",
         expect![[r#"
-               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 210
-               merge L6: #3 L7: #6 into L7 [g..z], tombstones go
-           "#]],
+            targets [0, 0, 0, 0, 0, 0, 150, 1500], base L6, debt 210
+            merge L6: #3 L7: #6 into L7 [g..z], tombstones go
+        "#]],
     );
     check(
         "L0: 4[c..m,10]! | 3[a..z,10] | 2[a..z,10] | 1[a..z,10]",
@@ -291,9 +345,9 @@ fn tombstones_stay_while_older_data_lies_deeper() {
            L6: 6[a..b,10]
            L7: 7[c..d,1500]",
         expect![[r#"
-               targets [0, 0, 0, 0, 0, 100, 150, 1500], base L5, debt 40
-               merge L0: #4 #3 #2 #1 into L5 [a..z]
-           "#]],
+            targets [0, 0, 0, 0, 0, 0, 150, 1500], base L6, debt 40
+            merge L0: #4 #3 #2 #1 L6: #6 into L6 [a..z]
+        "#]],
     );
 }
 
@@ -437,23 +491,23 @@ fn a_merge_without_room_gives_way_to_a_smaller_one() {
     check(
         levels,
         expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 100, 160], base L6, debt 40
-        merge L6: #3 L7: #6 into L7 [a..c], tombstones go
-    "#]],
+            targets [0, 0, 0, 0, 0, 0, 0, 160], base L7, debt 140
+            merge L6: #3 L7: #6 into L7 [a..c], tombstones go
+        "#]],
     );
     check(
         &format!("{levels}\ntier 1000 free 70"),
         expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 100, 160], base L6, debt 40
-        merge L6: #5 L7: #8 into L7 [g..i], tombstones go
-    "#]],
+            targets [0, 0, 0, 0, 0, 0, 0, 160], base L7, debt 140
+            merge L6: #5 L7: #8 into L7 [g..i], tombstones go
+        "#]],
     );
     check(
         &format!("{levels}\ntier 1000 free 7"),
         expect![[r#"
-        targets [0, 0, 0, 0, 0, 0, 100, 160], base L6, debt 40
-        merge L6: #3 L7: #6 into L7 [a..c], tombstones go
-    "#]],
+            targets [0, 0, 0, 0, 0, 0, 0, 160], base L7, debt 140
+            merge L6: #3 L7: #6 into L7 [a..c], tombstones go
+        "#]],
     );
 }
 
@@ -465,11 +519,35 @@ fn the_level_above_the_last_takes_what_faster_tiers_have_left() {
            L7: 3[a..z,3000]@1";
     let targets = |tiers: &str| level_targets(&view(&format!("base 20\n{tiers}\n{levels}")));
     // One tier: each level is a tenth of the next.
-    assert_eq!(targets(""), [0, 0, 0, 0, 20, 30, 300, 3000]);
+    assert_eq!(targets(""), [0, 0, 0, 0, 0, 30, 300, 3000]);
     // 640 less 10 that are kept, 20 of level 0, 40 of level 5, and 10 for what a merge makes.
-    assert_eq!(targets("tier 640 free 280\ntier 90000 free 9000"), [0, 0, 0, 0, 20, 56, 560, 3000]);
+    assert_eq!(targets("tier 640 free 280\ntier 90000 free 9000"), [0, 0, 0, 0, 0, 56, 560, 3000]);
     // Everything has room on the first.
-    assert_eq!(targets("tier 6400 free 6000\ntier 90000 free 9000"), [0, 0, 0, 0, 20, 30, 300, 3000]);
+    assert_eq!(targets("tier 6400 free 6000\ntier 90000 free 9000"), [0, 0, 0, 0, 0, 30, 300, 3000]);
     // Little room takes nothing away.
-    assert_eq!(targets("tier 400 free 4\ntier 90000 free 9000"), [0, 0, 0, 0, 20, 30, 300, 3000]);
+    assert_eq!(targets("tier 400 free 4\ntier 90000 free 9000"), [0, 0, 0, 0, 0, 30, 300, 3000]);
+}
+
+#[test]
+fn a_level_that_is_little_smaller_than_the_one_below_is_left_out() {
+    let targets = |base: u64| level_targets(&view(&format!("base {base}\nL7: 3[a..z,3000]")));
+    assert_eq!(targets(501), [0, 0, 0, 0, 0, 0, 0, 3000]);
+    assert_eq!(targets(500), [0, 0, 0, 0, 0, 0, 500, 3000]);
+    assert_eq!(targets(60), [0, 0, 0, 0, 0, 0, 300, 3000]);
+    assert_eq!(targets(50), [0, 0, 0, 0, 0, 50, 300, 3000]);
+}
+
+#[test]
+fn what_the_level_above_the_last_has_too_much_weighs_by_what_level_0_may_have() {
+    let levels = "L0: 4[a..z,4] | 5[a..z,4] | 6[a..z,4] | 7[a..z,4] | 8[a..z,4]
+           L6: 1[a..b,300] 2[c..d,280]
+           L7: 3[a..z,3000]@1";
+    let due = |free: u64| {
+        let tiers = format!("tier 640 free {free}\ntier 90000 free 9000");
+        plan(&view(&format!("base 40\n{tiers}\n{levels}"))).unwrap().to_string()
+    };
+    // Level 0 has five runs of four. Level 6 should have 570 bytes at most, and has 10 too many: half of what half a level 0 is.
+    assert!(due(40).starts_with("merge L6:"), "{}", due(40));
+    // 2 too many.
+    assert!(due(48).starts_with("merge L0:"), "{}", due(48));
 }
