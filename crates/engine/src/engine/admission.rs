@@ -18,8 +18,8 @@
 //! faster as level 0 fills, and as fast as they can before any writer is slowed for them.
 //!
 //! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait; without room a put waits for what
-//! runs, and is told `Full` when nothing that could be done will make any. A write that is not slowed costs one relaxed
-//! load here and reads no clock.
+//! runs, and is told `Full` when nothing that could be done will make any. A write that is not slowed costs three
+//! loads of what others seldom write, and reads no clock.
 
 use super::background::Awaited;
 use super::{Engine, SEALED_MAX};
@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Charge, Holder};
 use crate::policy::leveled::GUARD_BYTES;
 use crate::tier::Tier;
-use crate::version::{Guard, Version};
+use crate::version::Level0Sums;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::time::Duration;
@@ -145,28 +145,7 @@ pub(crate) struct Load {
     pub(crate) stop: f64,
 }
 
-/// What is in level 0.
-#[derive(Clone, Copy, Debug)]
-struct Level0 {
-    guards: usize,
-    bytes: u64,
-    /// Runs of its guards, which count by their bytes.
-    runs: f64,
-}
-
-impl Level0 {
-    fn of(version: &Version) -> Self {
-        let guards = version.levels.first().map_or(&[][..], |level| &level.guards);
-        let bytes_of = |guard: &Guard| -> u64 {
-            guard.runs.iter().flat_map(|run| &run.tables).map(|table| table.meta.level_bytes()).sum()
-        };
-        let sizes: Vec<(u64, usize)> =
-            guards.iter().map(|guard| (bytes_of(guard), guard.runs.len())).collect();
-        let bytes: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
-        let weighed: f64 = sizes.iter().map(|(bytes, runs)| *bytes as f64 * *runs as f64).sum();
-        Self { guards: guards.len(), bytes, runs: weighed / bytes.max(1) as f64 }
-    }
-
+impl Level0Sums {
     /// How many times what so many bytes are of its guards it has in all of them.
     fn guards_per(&self, leaving_bytes: u64) -> f64 {
         if self.guards > 1 { (self.bytes as f64 / leaving_bytes.max(1) as f64).max(1.0) } else { 1.0 }
@@ -332,7 +311,7 @@ impl Engine {
         let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
         let unflushed = memtables.map(|memtable| memtable.used_bytes()).sum::<u64>().saturating_sub(flushed);
         let left = |work| of(work).map(|job| state.seconds_left(job, now)).sum::<f64>();
-        let level0 = Level0::of(&current.version);
+        let level0 = current.version.level0();
         // Merges of some guards speak for all: others take as long, one after the other.
         let merging = of(Work::MergeTop).map(|job| job.leaves).max_by_key(|leaves| leaves.runs);
         let leaving_bytes: u64 = of(Work::MergeTop).map(|job| job.leaves.bytes).sum();
@@ -373,11 +352,11 @@ impl Engine {
             current.sealed.len() >= SEALED_MAX && current.active.used_bytes() >= self.options.memtable_bytes()
         };
         let stop = self.options.level0_stop;
-        let level0_is_full = || self.current.load().version.level0_runs() >= stop as usize;
+        let level0_is_full = || self.current.load().version.level0().runs_max >= stop as usize;
         // Few runs in each of many guards may be as much.
         let level0_is_large = || {
-            let level0 = Level0::of(&self.current.load().version);
-            level0.depth(self.options.memtable_bytes() as f64) >= f64::from(stop)
+            let run_bytes = self.options.memtable_bytes() as f64;
+            self.current.load().version.level0().depth(run_bytes) >= f64::from(stop)
         };
         if memory_is_full() {
             self.background.wait_while(self, &[Awaited::Flush], memory_is_full)?;

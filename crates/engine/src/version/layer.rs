@@ -17,6 +17,32 @@ pub(super) struct Sums {
     layers: Vec<(usize, usize, u64)>,
 }
 
+/// What is in level 0, as each write asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Level0Sums {
+    pub(crate) guards: usize,
+    pub(crate) bytes: u64,
+    /// Runs of that guard which has most.
+    pub(crate) runs_max: usize,
+    /// Runs of its guards, which count by their bytes.
+    pub(crate) runs: f64,
+}
+
+impl Level0Sums {
+    fn of(guards: &[Arc<Guard>]) -> Self {
+        let mut sums = Self { guards: guards.len(), ..Self::default() };
+        let mut weighed = 0.0;
+        for guard in guards {
+            let tables = guard.runs.iter().flat_map(|run| &run.tables);
+            let bytes: u64 = tables.map(|table| table.meta.level_bytes()).sum();
+            sums.bytes += bytes;
+            sums.runs_max = sums.runs_max.max(guard.runs.len());
+            weighed += bytes as f64 * guard.runs.len() as f64;
+        }
+        Self { runs: weighed / sums.bytes.max(1) as f64, ..sums }
+    }
+}
+
 /// Disjoint tables in key order.
 #[derive(Clone, Debug)]
 pub(crate) enum Layer {
@@ -94,6 +120,12 @@ impl Version {
             (Layer::Of { version: self.clone(), level: *level, depth: *depth }, *bytes)
         };
         self.sums().layers.iter().map(layer)
+    }
+
+    /// Linear in tables of level 0, once.
+    pub(crate) fn level0(&self) -> &Level0Sums {
+        let guards = self.levels.first().map_or(&[][..], |level| &level.guards);
+        self.level0_sums.get_or_init(|| Level0Sums::of(guards))
     }
 
     /// Linear in tables, once.

@@ -22,7 +22,7 @@ pub(crate) mod tables;
 
 pub(crate) use catalog::{Catalog, KeyspaceState};
 pub(crate) use edit::{Edit, InMemory, TableMeta, TablePart};
-pub(crate) use layer::{Layer, Spot};
+pub(crate) use layer::{Layer, Level0Sums, Spot};
 pub(crate) use opened::OpenMost;
 pub(crate) use tables::{TableHandle, Tables};
 
@@ -58,6 +58,8 @@ pub(crate) struct Version {
     pub(crate) levels: Vec<Level>,
     /// Reckoned when somebody scans it first.
     sums: OnceLock<Sums>,
+    /// Reckoned when somebody writes first; apart, since writes should not wait for a look at all tables.
+    level0_sums: OnceLock<Level0Sums>,
 }
 
 /// Disjoint guards in key order; the first starts at the empty key.
@@ -215,12 +217,6 @@ impl Version {
         self.levels.iter().flat_map(Level::tables)
     }
 
-    /// Runs in that guard of level 0 which has most.
-    pub(crate) fn level0_runs(&self) -> usize {
-        let guards = self.levels.first().map_or(&[][..], |level| &level.guards);
-        guards.iter().map(|guard| guard.runs.len()).max().unwrap_or(0)
-    }
-
     /// What `edit` leads to. `present` has the tables of this version, so that none of those is looked at which the edit does not name;
     /// guards that it does not change are shared.
     ///
@@ -228,7 +224,7 @@ impl Version {
     /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
     /// a guard, or overlapping another of its run; a guard that is there already, or is not.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>, present: &Present) -> Result<Applied> {
-        let mut next = Self { levels: self.levels.clone(), sums: OnceLock::new() };
+        let mut next = Self { levels: self.levels.clone(), ..Self::default() };
         let mut removed = Present::new();
         for number in &edit.removed {
             let found = present.get(number).filter(|_| !removed.contains_key(number));
