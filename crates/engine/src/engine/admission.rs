@@ -535,13 +535,13 @@ mod tests {
 
     #[test]
     fn a_merge_of_one_guard_speaks_for_the_time_of_all() {
-        let level0 = Level0 { guards: 4, bytes: 400, runs: 3.0 };
+        let level0 = Level0Sums { guards: 4, bytes: 400, runs_max: 4, runs: 3.0 };
         assert_eq!(level0.guards_per(100), 4.0);
         assert_eq!(level0.guards_per(1000), 1.0);
-        assert_eq!(Level0 { guards: 1, ..level0 }.guards_per(100), 1.0);
+        assert_eq!(Level0Sums { guards: 1, ..level0 }.guards_per(100), 1.0);
         // Three runs where the bytes are, but as many bytes as eight memtables.
         assert_eq!((level0.depth(50.0), level0.depth(200.0)), (8.0, 3.0));
-        assert_eq!(Level0 { guards: 1, ..level0 }.depth(50.0), 3.0);
+        assert_eq!(Level0Sums { guards: 1, ..level0 }.depth(50.0), 3.0);
     }
 
     #[test]
