@@ -268,8 +268,8 @@ impl<'a> Worker<'a> {
         let chooser = |distribution| Chooser::new(distribution, config.theta, records, config.seed);
         let choosers = config.workload.distributions(config.distribution).map(chooser);
         let times = Times::new()?;
-        let stream = (config.phase << 32 | thread).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let rng = Rng::new(config.seed.wrapping_add(stream));
+        // Clients that follow one another through one stream would ask for what another has just brought into the cache.
+        let rng = Rng::stream(config.seed, config.phase << 32 | thread);
         Ok(Self { shared, rng, choosers, times, not_found: 0, version: thread + 1 })
     }
 
@@ -467,6 +467,17 @@ pub(crate) mod tests {
         };
         let (first, second) = (asked(1), asked(2));
         assert!(first == asked(1) && first != second && hottest(&first) == hottest(&second));
+    }
+
+    #[test]
+    fn clients_choose_apart() {
+        let store = Map::default();
+        let config =
+            Config { threads: 8, distribution: Some(Distribution::Uniform), ..config(Workload::W, 8000) };
+        run_phase(&store, &config, 1_000_000, &|_| {}).unwrap();
+        // Of so many that are drawn from a million, 32 are expected to have been drawn before.
+        let written = store.pairs.into_inner().unwrap().len();
+        assert!(written > 7900, "{written}");
     }
 
     #[test]

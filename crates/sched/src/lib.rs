@@ -135,7 +135,7 @@ impl Sched {
 
     /// A stream of pseudo-random numbers, fixed by the scheduler's seed and by `stream`.
     pub fn rng(&self, stream: u64) -> Rng {
-        Rng::new(self.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Rng::stream(self.seed, stream)
     }
 
     /// Starts a named thread.
