@@ -15,6 +15,7 @@ mod name;
 mod names;
 mod paced;
 mod pages;
+pub mod planted;
 pub mod sim;
 mod ticket;
 mod transfers;

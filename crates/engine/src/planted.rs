@@ -4,6 +4,9 @@
 //! constant `false` and nothing of it is left. Built with the feature `planted`, which only the simulation's own
 //! command asks for, one of them at a time can be woken for the whole process.
 
+#[cfg(feature = "planted")]
+use cuesta_device::planted::LeftOut;
+
 /// A bug; its name in words is [`Bug::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -82,11 +85,13 @@ pub enum Bug {
     ReachForgotten,
     CoveredMergedAlone,
     GuardsNotSeparated,
+    FloorCommittedEarly,
+    FenceLeftOut,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 75] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -160,6 +165,8 @@ impl Bug {
         Self::ReachForgotten,
         Self::CoveredMergedAlone,
         Self::GuardsNotSeparated,
+        Self::FloorCommittedEarly,
+        Self::FenceLeftOut,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.
@@ -197,6 +204,11 @@ static AWAKE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 #[cfg(feature = "planted")]
 pub fn wake(bug: Option<Bug>) {
     AWAKE.store(bug.map_or(0, |bug| bug as u8), std::sync::atomic::Ordering::Relaxed);
+    cuesta_device::planted::leave_out(match bug {
+        Some(Bug::FenceLeftOut) => Some(LeftOut::Fence),
+        Some(Bug::FloorCommittedEarly) => Some(LeftOut::Extents),
+        _ => None,
+    });
 }
 
 /// Whether `bug` is awake.

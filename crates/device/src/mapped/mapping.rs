@@ -287,7 +287,7 @@ impl Memory for Mapping {
         })
     }
 
-    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+    fn write_back(&self, ranges: &[Range<u64>]) -> io::Result<()> {
         for range in ranges.iter().filter(|range| range.start < range.end) {
             let bytes = (range.end - range.start) as usize;
             self.address(range.start, bytes)?;
@@ -310,6 +310,11 @@ impl Memory for Mapping {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn fence(&self, _: &[Range<u64>]) -> io::Result<()> {
+        // Of what `msync` wrote nothing is on its way any more.
         if let Persistence::Lines(_) = self.persistence {
             fence();
         }

@@ -27,6 +27,7 @@ pub use lines::{Timing, Toll, Touched, begin_operation, touched};
 pub use mapping::{FileMaps, Instruction, Mapping, Persistence};
 pub use region::Region;
 
+use crate::planted::{self, LeftOut};
 use crate::{Holder, View};
 use std::fmt::Debug;
 use std::io;
@@ -63,8 +64,20 @@ pub trait Memory: Send + Sync + Debug {
     /// Nobody writes these bytes as long as `holder` lives, and it keeps this memory.
     unsafe fn view(&self, ranges: &[Range<u64>], holder: Arc<dyn Holder>) -> io::Result<View>;
 
-    /// When it returns `Ok`, what had been stored to these ranges is durable. After an error another call proves nothing.
-    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()>;
+    /// Sends what was stored to these ranges on its way to the medium; a [`Memory::fence`] waits until it is there. After an error
+    /// another call proves nothing.
+    fn write_back(&self, ranges: &[Range<u64>]) -> io::Result<()>;
+
+    /// When it returns `Ok`, what this thread has had written back of these ranges, by calls with the same, is durable, and so it
+    /// is before anything that is stored from here on. After an error another call proves nothing.
+    fn fence(&self, ranges: &[Range<u64>]) -> io::Result<()>;
+
+    /// When it returns `Ok`, what had been stored to these ranges is durable: all lines are written back, then one fence. After an
+    /// error another call proves nothing.
+    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        self.write_back(ranges)?;
+        if planted::leaves_out(LeftOut::Fence) { Ok(()) } else { self.fence(ranges) }
+    }
 
     /// Whether all that was read so far was there.
     fn check(&self) -> io::Result<()>;

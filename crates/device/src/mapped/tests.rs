@@ -308,6 +308,26 @@ fn of_memory_only_the_lines_that_were_persisted_are_sure() {
 }
 
 #[test]
+fn lines_are_sure_when_a_fence_has_ended_their_write_back() {
+    let line = std::slice::from_ref(&(64..128));
+    let kept = |writes_back, fences| {
+        let disk = simulated();
+        let memory = disk.memory(0, "PMEM", 4096);
+        #[expect(unsafe_code, reason = "the memory is this test's alone")]
+        // SAFETY: as said.
+        unsafe { memory.store(64, &[1; 64]) }.unwrap();
+        if writes_back {
+            memory.write_back(line).unwrap();
+        }
+        if fences {
+            memory.fence(line).unwrap();
+        }
+        disk.after_cut(Survival::None, &mut Rng::new(1)).read_file(0, "PMEM")[64..128] == [1; 64]
+    };
+    assert!(kept(true, true) && !kept(true, false) && !kept(false, true) && !kept(false, false));
+}
+
+#[test]
 fn a_cut_tears_lines() {
     let mut torn = 0;
     for seed in 0..100 {

@@ -1,8 +1,8 @@
 //! Simulated persistent memory: a file of the disk of which a store changes a few bytes, and of which only those lines become
-//! durable that are written back.
+//! durable whose write-back a fence ends.
 //!
-//! What was stored and not written back is pending like any other change: a power cut keeps, loses or tears each store for
-//! itself, in any order, and at every eight bytes. A store and a write-back are operations of the disk, at which it can be cut or
+//! What was stored is pending like any other change until a fence ends its write-back: a power cut keeps, loses or tears each store for
+//! itself, in any order, and at every eight bytes. A store and a fence are operations of the disk, at which it can be cut or
 //! made to fail. A view is a copy of what was there when it was made, since nothing is written under one.
 
 use super::state::FileId;
@@ -76,6 +76,16 @@ impl SimMemory {
         Box::new(Self { disk: disk.clone(), id, bytes, place: format!("simulated tier {tier}/{name}") })
     }
 
+    /// The lines that these ranges have part in, in order.
+    fn lines_of(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+        let line = |range: &Range<u64>| {
+            range.start - range.start % LINE_BYTES..range.end.next_multiple_of(LINE_BYTES).min(self.bytes)
+        };
+        let mut lines: Vec<_> = ranges.iter().map(line).collect();
+        lines.sort_by_key(|range| range.start);
+        lines
+    }
+
     fn copied(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         self.disk.with(|state| {
             let image = state.files.get(&self.id).map(|file| file.image.as_slice()).unwrap_or_default();
@@ -113,13 +123,14 @@ impl Memory for SimMemory {
         Ok(unsafe { View::new(bytes, copied) })
     }
 
-    fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
-        let line = |range: &Range<u64>| {
-            range.start - range.start % LINE_BYTES..range.end.next_multiple_of(LINE_BYTES).min(self.bytes)
-        };
-        let mut lines: Vec<_> = ranges.iter().map(line).collect();
-        lines.sort_by_key(|range| range.start);
-        self.disk.operate(|state| state.persist(self.id, &lines))
+    fn write_back(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        self.check()?;
+        self.disk.with(|state| state.write_back(self.id, &self.lines_of(ranges)));
+        Ok(())
+    }
+
+    fn fence(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        self.disk.operate(|state| state.fence(self.id, &self.lines_of(ranges)))
     }
 
     fn check(&self) -> io::Result<()> {

@@ -100,6 +100,8 @@ pub(super) struct File {
     pub(super) unit_bytes: u64,
     /// What the last sync that overwrote durable bytes replaced.
     replaced: Vec<(u64, Vec<u8>)>,
+    /// Of memory, lines whose write-back no fence has ended.
+    written_back: Vec<Range<u64>>,
     sync_fails: bool,
     opens: usize,
     /// No longer counted in the tier's `used`.
@@ -116,6 +118,7 @@ impl File {
             pending: Vec::new(),
             unit_bytes: SECTOR_BYTES,
             replaced: Vec::new(),
+            written_back: Vec::new(),
             sync_fails: false,
             opens: 0,
             freed: false,
@@ -505,10 +508,17 @@ impl State {
         Ok((id, file.image.len() as u64))
     }
 
-    /// Makes what was stored to these ranges of a file that is memory durable. It can fail or lie, as a sync does.
-    pub(super) fn persist(&mut self, id: FileId, ranges: &[Range<u64>]) -> io::Result<()> {
+    /// Notes that these ranges of a file that is memory are on their way, which by itself promises nothing.
+    pub(super) fn write_back(&mut self, id: FileId, ranges: &[Range<u64>]) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.written_back.extend_from_slice(ranges);
+    }
+
+    /// Makes what was written back of these ranges of a file that is memory durable. It can fail or lie, as a sync does.
+    pub(super) fn fence(&mut self, id: FileId, ranges: &[Range<u64>]) -> io::Result<()> {
         let fate = self.begin_file(id, OpKind::Sync, 0, 0, &[])?.or_cut()?;
         let file = self.file(id)?;
+        let ended: Vec<_> = file.written_back.extract_if(.., |range| ranges.contains(range)).collect();
         match fate {
             Fate::Fault(Effect::SyncLies) => Ok(()),
             Fate::Fault(Effect::SyncFails(SyncFailure::Sticky)) => {
@@ -517,12 +527,12 @@ impl State {
             }
             // Memory shows what was stored to it, whatever becomes of it.
             Fate::Fault(Effect::SyncFails(_)) => {
-                file.settle_in(ranges, false);
+                file.settle_in(&ended, false);
                 Err(Failure::Io.error())
             }
             _ if file.sync_fails => Err(Failure::Io.error()),
             _ => {
-                file.settle_in(ranges, true);
+                file.settle_in(&ended, true);
                 Ok(())
             }
         }
