@@ -292,9 +292,9 @@ impl Options {
         self.profile == Some(Profile::NvLsm) && self.floors_max.is_none()
     }
 
-    /// Whether runs of a guard are to be floors of a tree, which is written and rewritten as one: in persistent memory they point
-    /// into one another entry by entry.
-    pub(crate) fn builds_trees(&self) -> bool {
+    /// Whether runs of a guard may be floors of a tree, which is rewritten as one: in persistent memory they point into one another
+    /// entry by entry. Also with one floor a guard, while trees are left from a time when there might be more.
+    pub(crate) fn has_trees(&self) -> bool {
         self.profile == Some(Profile::NvLsm) && self.is_in_memory()
     }
 
@@ -303,9 +303,10 @@ impl Options {
         self.profile == Some(Profile::NvLsm) && self.runs_max() > 1
     }
 
-    /// Whether a run that is put on others becomes a floor of their tree; with one floor a guard there are no others.
+    /// Whether a run that is put on others becomes a floor of their tree. With one floor a guard there are no others, and the store
+    /// is written as `leveled`'s.
     pub(crate) fn adds_floors(&self) -> bool {
-        self.builds_trees() && self.links_runs()
+        self.has_trees() && self.links_runs()
     }
 
     /// What a guard should have, in bytes: as many tables as a level is larger than the one above, so that what goes down from
@@ -315,7 +316,7 @@ impl Options {
         let table = self.table_bytes();
         let guard = u64::from(self.level_ratio) * table;
         match self.tiers.first() {
-            Some(first) if self.builds_trees() => guard.min(first.capacity_bytes / 64).max(table),
+            Some(first) if self.adds_floors() => guard.min(first.capacity_bytes / 64).max(table),
             _ => guard,
         }
     }
@@ -324,7 +325,7 @@ impl Options {
     /// but no less than a good part of a table. `None` where level 0 is one guard: where its runs are floors of a tree, or
     /// memtables become objects in slots.
     pub(crate) fn level0_guard_bytes(&self) -> Option<u64> {
-        let is_cut = !self.builds_trees() && !self.has_store();
+        let is_cut = !self.adds_floors() && !self.has_store();
         let least = (self.table_bytes() / LEVEL0_TABLES).max(LEVEL0_GUARD_BYTES_MIN);
         is_cut.then(|| (self.memtable_bytes() / LEVEL0_GUARDS).max(least))
     }

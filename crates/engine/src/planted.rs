@@ -85,13 +85,14 @@ pub enum Bug {
     ReachForgotten,
     CoveredMergedAlone,
     GuardsNotSeparated,
+    GuardsNotReady,
     FloorCommittedEarly,
     FenceLeftOut,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 76] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -165,6 +166,7 @@ impl Bug {
         Self::ReachForgotten,
         Self::CoveredMergedAlone,
         Self::GuardsNotSeparated,
+        Self::GuardsNotReady,
         Self::FloorCommittedEarly,
         Self::FenceLeftOut,
     ];

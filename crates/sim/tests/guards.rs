@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Cause, Compression, Db, Durability, LevelStats, Options, Range};
+use cuesta::{Cause, Compression, Db, Durability, LevelStats, Options, Profile, Range};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use cuesta_sim::{Kind, options_of, world};
@@ -160,6 +160,55 @@ fn guards_join_as_their_data_goes() {
         assert_eq!(guards(&db), 1, "of {before}");
         assert_eq!(db.scan(Range::all()).unwrap().count(), 50);
         db.close().unwrap();
+    });
+}
+
+#[test]
+fn with_one_floor_a_guard_the_store_is_leveled_byte_for_byte() {
+    let written = |profile| {
+        let mut seen = String::new();
+        on_a_disk(|sched, disk| {
+            // The profile's name alone differs, so nothing else does between the two.
+            let options = Options { profile: Some(profile), floors_max: Some(1), ..small(Kind::NvLsm) };
+            let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+            change(&db, &mut Model::new(), &mut Rng::new(3), 40_000, KEYS);
+            db.wait_for_background().unwrap();
+            let stats = db.stats();
+            // The manifest has the name.
+            let causes = Cause::ALL.iter().filter(|cause| **cause != Cause::Manifest);
+            let io: Vec<_> = causes.map(|cause| stats.io.get(0, *cause).write_bytes).collect();
+            assert!(stats.levels.len() > 1 && io.iter().filter(|bytes| **bytes > 0).count() > 2);
+            seen = format!("{io:?} {:?}", stats.levels);
+            db.close().unwrap();
+        });
+        seen
+    };
+    assert_eq!(written(Profile::NvLsm), written(Profile::Leveled));
+}
+
+#[test]
+fn floors_come_and_go_with_the_number_that_a_guard_may_have() {
+    on_a_disk(|sched, disk| {
+        let (mut model, mut rng) = (Model::new(), Rng::new(11));
+        let mut most_guards_of_level_0 = 0;
+        for floors in [1, 4, 1, 3, 2, 1, 5] {
+            let options = Options { floors_max: Some(floors), ..small(Kind::NvLsm) };
+            let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+            check(&db, &model);
+            let level0 = |db: &Db| db.stats().levels.first().map_or(0, |level| level.guards);
+            assert!(floors == 1 || level0(&db) <= 1, "{floors} floors, {}", db.stats());
+            // A flush finds what was there before first.
+            for _ in 0..20 {
+                change(&db, &mut model, &mut rng, 300, KEYS);
+                most_guards_of_level_0 = most_guards_of_level_0.max(level0(&db));
+            }
+            check(&db, &model);
+            db.wait_for_background().unwrap();
+            let runs = levels(&db).iter().map(|level| level.runs).max().unwrap();
+            assert!(runs <= u64::from(floors), "{runs} runs of {floors}, {}", db.stats());
+            db.close().unwrap();
+        }
+        assert!(most_guards_of_level_0 > 1);
     });
 }
 

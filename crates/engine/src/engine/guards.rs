@@ -15,7 +15,7 @@ use crate::policy::AFTER_ALL;
 use crate::policy::fragmented::{Change, Piece, change};
 use crate::table::{Link, Tree};
 use crate::version::edit::AddedTable;
-use crate::version::{Edit, Guard, LEVELS_MAX, Level, TableHandle, TableMeta, owners};
+use crate::version::{Edit, Guard, LEVELS_MAX, Level, TableHandle, TableMeta, Version, owners};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ impl Engine {
             let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
             edit.guards_removed.extend(crossed.map(|i| (level as u32, guards[i].start.clone())));
         }
-        if self.options.builds_trees() && !planted::has(Bug::GuardsNotSeparated) {
+        if self.options.adds_floors() && !planted::has(Bug::GuardsNotSeparated) {
             separate(edit, guards, metas, level as u32);
         }
     }
@@ -168,7 +168,7 @@ impl Engine {
         };
         let below = after(output);
         let mut changes = Vec::new();
-        let links = self.options.builds_trees();
+        let links = self.options.adds_floors();
         if output + 1 == LEVELS_MAX {
             // What lies on one another stays in a guard of its own, and those are cut when they are written.
             let most = usize::from(!links);
@@ -254,6 +254,23 @@ fn separate(edit: &mut Edit, guards: &[Arc<Guard>], metas: &[TableMeta], level: 
     let cuts = apart.windows(2).filter(|pair| !is_cut(pair[0].1, pair[1].0));
     let cuts: Vec<_> = cuts.map(|pair| (level, pair[1].0.to_vec())).collect();
     edit.guards_added.extend(cuts);
+}
+
+/// Has guards that were written with one floor be ready for more: level 0 is one guard over all keys, and each table below that
+/// no other lies on gets a guard of its own, so that a floor which is put there has one table to lie on. Linear in tables.
+pub(super) fn ready_for_floors(version: &Version) -> Edit {
+    let mut edit = Edit::default();
+    let bounds = version.levels.iter().take(1).flat_map(Level::bounds);
+    edit.guards_removed.extend(bounds.map(|start| (0, start.to_vec())));
+    for (number, level) in version.levels.iter().enumerate().skip(1) {
+        for guard in &level.guards {
+            let mut tops: Vec<_> = guard.tops().flat_map(|run| &run.tables).collect();
+            tops.sort_unstable_by_key(|table| table.smallest());
+            let apart = tops.windows(2).filter(|pair| pair[0].largest() < pair[1].smallest());
+            edit.guards_added.extend(apart.map(|pair| (number as u32, pair[1].smallest().to_vec())));
+        }
+    }
+    edit
 }
 
 /// Guard `i` of a level as `edit` leaves it.

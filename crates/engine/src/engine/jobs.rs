@@ -311,7 +311,7 @@ impl Engine {
         let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), leaves);
         let links = self.options.links_runs() && job.below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
-        let bounds = match self.options.builds_trees() && !links {
+        let bounds = match self.options.adds_floors() && !links {
             true => Vec::new(),
             false => self.cuts_between(job.level, job.output, &job.smallest, &job.largest),
         };

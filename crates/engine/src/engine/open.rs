@@ -13,7 +13,8 @@
 //!    and over does not grow) or can be flushed into a store below the memtable later, else turned into tables; one edit of
 //!    the new manifest names these and the new log. That
 //!    makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since what is read
-//!    of it now may be the kernel's and never reach the medium, whatever a further sync says;
+//!    of it now may be the kernel's and never reach the medium, whatever a further sync says. Where guards may have more floors now than
+//!    the one that they had, another edit makes them ready for that;
 //! 7. remove files that the manifest does not name, and the image, which serves once.
 //!
 //! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
@@ -22,6 +23,7 @@
 use super::admission::Pacer;
 use super::background::Background;
 use super::commit::Root;
+use super::guards::ready_for_floors;
 use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
@@ -511,6 +513,13 @@ impl Found {
             true => self.resume_log(recovered.log.end, options.log_file_bytes())?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
         };
+        if options.adds_floors() && !planted::has(Bug::GuardsNotReady) {
+            let ready = ready_for_floors(&self.catalog.version);
+            if ready != Edit::default() {
+                manifest.append(&ready)?;
+                self.catalog.apply(&ready, &self.tables)?;
+            }
+        }
         if !planted::has(Bug::OldImageBelieved) {
             self.catalog.image = None;
         }

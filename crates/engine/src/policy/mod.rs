@@ -347,7 +347,7 @@ impl View {
             tiers,
             ratio: u64::from(options.level_ratio),
             runs_max,
-            linked: options.builds_trees(),
+            linked: options.has_trees(),
             guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
