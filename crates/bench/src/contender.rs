@@ -94,7 +94,7 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Until the background work was done, after the last operation.
     pub settle_seconds: f64,
-    /// The most memory that the process had since it began, files excepted.
+    /// The most memory that the process had meanwhile, files excepted, looked at a hundred times a second.
     pub anonymous_bytes_peak: u64,
     /// The most bytes that each directory of the setup had in files, looked at a few times a second.
     pub tier_bytes_peak: Vec<u64>,
@@ -204,22 +204,40 @@ fn run(store: &dyn Contender, places: &[PathBuf], config: &Config, records: u64)
         let peaks = scope.spawn(move || peaks(places, &end));
         let ran = measure(store, config, records);
         drop(ended);
-        let tier_bytes_peak = peaks.join().unwrap_or_default();
-        ran.map(|ran| Ran { usage: Usage { tier_bytes_peak, ..ran.usage }, ..ran })
+        let (tier_bytes_peak, anonymous_bytes_peak) = peaks.join().unwrap_or_default();
+        ran.map(|ran| Ran { usage: Usage { tier_bytes_peak, anonymous_bytes_peak, ..ran.usage }, ..ran })
     })
 }
 
-/// The most bytes that files under each of these places have, until the other end is dropped.
-fn peaks(places: &[PathBuf], end: &mpsc::Receiver<()>) -> Vec<u64> {
-    let mut peaks = vec![0; places.len()];
+/// How often the memory of this process is looked at. The kernel keeps a peak by itself, but of all pages together: those of mapped
+/// files come and go, and would count as ours.
+const MEMORY_LOOK: Duration = Duration::from_millis(10);
+
+/// The most bytes that files under each of these places have, and that this process has in memory of its own, until the other end
+/// is dropped.
+fn peaks(places: &[PathBuf], end: &mpsc::Receiver<()>) -> (Vec<u64>, u64) {
+    let (mut peaks, mut anonymous) = (vec![0; places.len()], 0);
+    let mut looked: Option<Instant> = None;
     loop {
-        for (peak, place) in peaks.iter_mut().zip(places) {
-            *peak = bytes_under(place).max(*peak);
+        let ends = end.recv_timeout(MEMORY_LOOK) != Err(mpsc::RecvTimeoutError::Timeout);
+        anonymous = anonymous_bytes().unwrap_or(0).max(anonymous);
+        if ends || looked.is_none_or(|looked| looked.elapsed() > PROGRESS) {
+            looked = Some(Instant::now());
+            for (peak, place) in peaks.iter_mut().zip(places) {
+                *peak = bytes_under(place).max(*peak);
+            }
         }
-        if end.recv_timeout(PROGRESS) != Err(mpsc::RecvTimeoutError::Timeout) {
-            return peaks;
+        if ends {
+            return (peaks, anonymous);
         }
     }
+}
+
+/// Resident bytes of this process that are no file's.
+fn anonymous_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
 /// Bytes that files under a place have allocated. What comes and goes meanwhile counts or does not.
@@ -255,9 +273,9 @@ fn measure(store: &dyn Contender, config: &Config, records: u64) -> Result<Ran, 
     let after = Taken::so_far()?;
     let counts = after.counts.zip(before.counts).map(|(after, before)| after.since(&before));
     let cpu_seconds = after.cpu_seconds - before.cpu_seconds;
-    let anonymous_bytes_peak = after.anonymous_bytes_peak;
     let counters = since(store.counters(), &counters_before);
-    let tier_bytes_peak = Vec::new();
+    // Who looks at these all the while fills them in.
+    let (tier_bytes_peak, anonymous_bytes_peak) = (Vec::new(), 0);
     let gauges = store.gauges();
     let usage = Usage {
         cpu_seconds,
@@ -282,7 +300,6 @@ pub fn since(mut counters: BTreeMap<String, u64>, before: &BTreeMap<String, u64>
 /// What this process has taken since it began.
 struct Taken {
     cpu_seconds: f64,
-    anonymous_bytes_peak: u64,
     counts: Option<Counts>,
 }
 
@@ -292,19 +309,12 @@ const TICKS_PER_SECOND: f64 = 100.0;
 impl Taken {
     fn so_far() -> Result<Self, String> {
         let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-        let (stat, status) = (read("/proc/self/stat")?, read("/proc/self/status")?);
+        let stat = read("/proc/self/stat")?;
         // The second field is a name, which may have spaces, in brackets; user and system time are fields 14 and 15.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace()).into_iter().flatten();
         let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        let kib = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        // The peak is of all pages; those of files and of the program itself are as many now as they were then, nearly.
-        let files = kib("RssFile:").unwrap_or(0) + kib("RssShmem:").unwrap_or(0);
-        let anonymous_bytes_peak = kib("VmHWM:").unwrap_or(0).saturating_sub(files) << 10;
         let counts = std::env::var_os(environment::COUNTS).and_then(|path| Self::counts(Path::new(&path)));
-        Ok(Self { cpu_seconds: ticks as f64 / TICKS_PER_SECOND, anonymous_bytes_peak, counts })
+        Ok(Self { cpu_seconds: ticks as f64 / TICKS_PER_SECOND, counts })
     }
 
     fn counts(path: &Path) -> Option<Counts> {
@@ -365,7 +375,7 @@ mod tests {
         let Answer::Ran(ran) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
         assert_eq!((ran.records, ran.result.measured.operations[0].count), (1000, 1000));
         assert!(ran.usage.gauges.contains_key(OPEN_MICROS));
-        assert!(ran.usage.anonymous_bytes_peak > 1 << 20 && ran.usage.counts.is_none(), "{:?}", ran.usage);
+        assert!(ran.usage.anonymous_bytes_peak > 64 << 10 && ran.usage.counts.is_none(), "{:?}", ran.usage);
         let error = respond(Request::Close, &mut store, &open).unwrap_err();
         assert!(error.contains("cannot be closed"), "{error}");
     }
