@@ -1,7 +1,7 @@
 //! `cuesta repro`: a paper's experiments, run again.
 
 use crate::failure::{Failure, Outcome, Result};
-use crate::measure::run::{Record, run as run_plan};
+use crate::measure::run::{Record, run as run_plan, this_build};
 use crate::measure::{page, report};
 use crate::output::print_line;
 use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
@@ -78,10 +78,11 @@ impl Args {
         if path.exists() && !self.again {
             let text = fs::read_to_string(&path).map_err(Failure::io(format!("read {}", path.display())))?;
             let kept = serde_json::from_str(&text);
-            let kept = kept.map_err(|error| {
+            let kept: Record = kept.map_err(|error| {
                 Failure::Input(format!("{}: {error}; --again measures it anew", path.display()))
             })?;
-            print_line(&format!("{} was measured before; --again measures it anew", path.display()))?;
+            let by = if kept.build == this_build() { "" } else { ", by another build of this program" };
+            print_line(&format!("{} was measured before{by}; --again measures it anew", path.display()))?;
             return Ok(kept);
         }
         let plan = (run.plan)(setting);

@@ -18,6 +18,7 @@ use cuesta_model::Report;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
 /// What is to be measured.
@@ -89,6 +90,9 @@ pub(crate) struct Turn {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) version: String,
+    /// Which build of this program measured, see [`this_build`]; empty in what was kept before builds were told apart.
+    #[serde(default)]
+    pub(crate) build: String,
     /// What was called.
     pub(crate) command: Vec<String>,
     /// In words.
@@ -121,6 +125,7 @@ impl Record {
     pub(crate) fn new(title: String, plan: &Plan) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: this_build(),
             command: std::env::args().collect(),
             title,
             durability: plan.durability.clone(),
@@ -133,6 +138,16 @@ impl Record {
             best: BTreeMap::new(),
         }
     }
+}
+
+/// A hash of this program, so that no two builds which differ are taken for one; "unknown" where it cannot be read.
+pub(crate) fn this_build() -> String {
+    let mut hasher = DefaultHasher::new();
+    match std::env::current_exe().and_then(std::fs::read) {
+        Ok(program) => hasher.write(&program),
+        Err(_) => return "unknown".to_owned(),
+    }
+    format!("{:016x}", hasher.finish())
 }
 
 /// Where a contender keeps its data.
