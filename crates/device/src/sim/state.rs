@@ -516,9 +516,11 @@ impl State {
 
     /// Makes what was written back of these ranges of a file that is memory durable. It can fail or lie, as a sync does.
     pub(super) fn fence(&mut self, id: FileId, ranges: &[Range<u64>]) -> io::Result<()> {
+        let under_way = &mut self.file(id)?.written_back;
+        let mut ended: Vec<_> = under_way.extract_if(.., |range| ranges.contains(range)).collect();
+        ended.sort_by_key(|range| range.start);
         let fate = self.begin_file(id, OpKind::Sync, 0, 0, &[])?.or_cut()?;
         let file = self.file(id)?;
-        let ended: Vec<_> = file.written_back.extract_if(.., |range| ranges.contains(range)).collect();
         match fate {
             Fate::Fault(Effect::SyncLies) => Ok(()),
             Fate::Fault(Effect::SyncFails(SyncFailure::Sticky)) => {

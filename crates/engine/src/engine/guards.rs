@@ -4,7 +4,10 @@
 //! each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed among a plan's own
 //! keys only, or taken away, which no table can cross. What becomes of bounds is decided with the root in hand, so that no two edits
 //! take the same one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
-//! it has for them, and merges only ever empty more of them while it writes.
+//! it has for them, and merges only ever empty more of them while it writes. (And an open's, when nothing else runs.)
+//!
+//! With one run a guard nobody needs guards below level 0, and all runs are of age 0. A store of profile `nvlsm` may have both from a
+//! time with more floors: outputs are not cut at such bounds but put across, and the guards that become one with them, of one age.
 
 use super::Engine;
 use crate::error::Result;
@@ -72,8 +75,8 @@ impl Engine {
         guards.windows(2).filter(holds).map(|pair| pair[1].start.clone()).collect()
     }
 
-    /// Where what goes from one level to another is cut: at the bounds there, and what comes from level 0 at its own, too, so that its next
-    /// guard finds no table there that goes across.
+    /// Where what goes from one level to another is cut: at the bounds there; with one run a guard, what comes from level 0 at its own, so
+    /// that its next guard finds no table there that goes across.
     pub(super) fn cuts_between(
         &self,
         from: usize,
@@ -81,23 +84,31 @@ impl Engine {
         smallest: &[u8],
         largest: &[u8],
     ) -> Vec<Vec<u8>> {
-        let mut cuts = self.bounds_between(to, smallest, largest);
-        if from == 0 && to > 0 && self.options.runs_max() == 1 {
-            let current = self.current.load();
-            let own = current.version.levels.first().into_iter().flat_map(Level::bounds);
-            cuts.extend(own.filter(|bound| smallest < *bound && *bound <= largest).map(<[u8]>::to_vec));
-            cuts.sort_unstable();
-            cuts.dedup();
+        if self.options.runs_max() > 1 {
+            return self.bounds_between(to, smallest, largest);
         }
-        cuts
+        let current = self.current.load();
+        let level0 = current.version.levels.first().filter(|_| from == 0 && to > 0);
+        let own = level0.into_iter().flat_map(Level::bounds);
+        own.filter(|bound| smallest < *bound && *bound <= largest).map(<[u8]>::to_vec).collect()
     }
 
     /// Has `edit` add tables to a level, which come in key order: to the run of age `joins`; else to the newest of their guard, or
-    /// to one above that where it has anything among their keys. Bounds that they go across are taken away.
+    /// to one above that where it has anything among their keys. Bounds that they go across are taken away; with one run a guard,
+    /// all that they come among is of one age then.
     pub(super) fn add_tables(&self, edit: &mut Edit, metas: &[TableMeta], level: usize, joins: Option<u64>) {
         let current = self.current.load();
         let guards = current.version.levels.get(level).map_or(&[][..], |level| &level.guards);
         let stays = |table: &&Arc<TableHandle>| !edit.removed.contains(&table.meta.number);
+        let among = match metas {
+            [first, .., last] | [first @ last] => {
+                &guards[owners(guards, |guard| &guard.start, &first.smallest, &last.largest)]
+            }
+            [] => return,
+        };
+        let is_one_run = self.options.runs_max() == 1
+            && joins.is_none()
+            && among.iter().all(|guard| guard.runs.len() <= 1);
         let age_in = |guard: &Guard, mine: &[TableMeta]| {
             if mine.iter().any(|meta| meta.below().is_some()) {
                 return guard.runs.first().map_or(0, |run| run.age + 1);
@@ -112,14 +123,26 @@ impl Engine {
             let newest = guard.runs.iter().find(|run| run.tables.iter().any(|table| stays(&table)));
             newest.map_or(0, |run| run.age + u64::from(run.tables.iter().filter(stays).any(meets)))
         };
-        let mut added = Vec::new();
+        let (mut added, mut again) = (Vec::new(), Vec::new());
         let owner = |meta: &TableMeta| guards.partition_point(|guard| guard.start <= meta.smallest);
         for mine in metas.chunk_by(|a, b| owner(a) == owner(b)) {
             let guard = owner(&mine[0]).checked_sub(1).map(|i| &guards[i]);
-            let age = joins.unwrap_or_else(|| guard.map_or(0, |guard| age_in(guard, mine)));
+            let age = match joins {
+                Some(age) => age,
+                None if is_one_run => 0,
+                None => guard.map_or(0, |guard| age_in(guard, mine)),
+            };
             let level = level as u32;
             added.extend(mine.iter().map(|meta| AddedTable { level, age, meta: meta.clone() }));
         }
+        if is_one_run {
+            let others = among.iter().flat_map(|guard| &guard.runs).filter(|run| run.age > 0);
+            for table in others.flat_map(|run| &run.tables).filter(stays) {
+                added.push(AddedTable { level: level as u32, age: 0, meta: table.meta.clone() });
+                again.push(table.meta.number);
+            }
+        }
+        edit.removed.extend(again);
         edit.added.extend(added);
         for meta in metas {
             let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
@@ -134,7 +157,8 @@ impl Engine {
     pub(super) fn tree_under(&self, level: usize, key: &[u8]) -> Result<Option<Tree>> {
         let current = self.current.load();
         let guard = current.version.levels.get(level).and_then(|level| level.guard_of(key));
-        let top = guard.and_then(|guard| guard.runs.first()).and_then(|run| run.tables.first());
+        let top = guard.and_then(|guard| guard.runs.first()).filter(|run| run.tables.len() == 1);
+        let top = top.and_then(|run| run.tables.first());
         top.map_or(Ok(None), |top| Ok(top.table()?.tree().cloned()))
     }
 
@@ -251,13 +275,24 @@ fn separate(edit: &mut Edit, guards: &[Arc<Guard>], metas: &[TableMeta], level: 
         guards[touched].iter().map(|guard| guard.start.as_slice()).filter(|start| !removed(start)).collect();
     let is_cut =
         |before: &[u8], behind: &[u8]| starts.iter().any(|start| before < *start && *start <= behind);
-    let cuts = apart.windows(2).filter(|pair| !is_cut(pair[0].1, pair[1].0));
-    let cuts: Vec<_> = cuts.map(|pair| (level, pair[1].0.to_vec())).collect();
+    let cuts = gaps(apart.into_iter()).into_iter().filter(|(before, behind)| !is_cut(before, behind));
+    let cuts: Vec<_> = cuts.map(|(_, behind)| (level, behind.to_vec())).collect();
     edit.guards_added.extend(cuts);
 }
 
+/// Between ranges of keys, which come in the order of their first keys: the last key before each gap, and the first behind it.
+fn gaps<'a>(ranges: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(&'a [u8], &'a [u8])> {
+    let mut found = Vec::new();
+    let mut end: Option<&[u8]> = None;
+    for (smallest, largest) in ranges {
+        found.extend(end.filter(|end| *end < smallest).map(|end| (end, smallest)));
+        end = end.max(Some(largest));
+    }
+    found
+}
+
 /// Has guards that were written with one floor be ready for more: level 0 is one guard over all keys, and each table below that
-/// no other lies on gets a guard of its own, so that a floor which is put there has one table to lie on. Linear in tables.
+/// no other lies on gets a guard of its own, so that a floor which is put there has one table to lie on.
 pub(super) fn ready_for_floors(version: &Version) -> Edit {
     let mut edit = Edit::default();
     let bounds = version.levels.iter().take(1).flat_map(Level::bounds);
@@ -266,8 +301,9 @@ pub(super) fn ready_for_floors(version: &Version) -> Edit {
         for guard in &level.guards {
             let mut tops: Vec<_> = guard.tops().flat_map(|run| &run.tables).collect();
             tops.sort_unstable_by_key(|table| table.smallest());
-            let apart = tops.windows(2).filter(|pair| pair[0].largest() < pair[1].smallest());
-            edit.guards_added.extend(apart.map(|pair| (number as u32, pair[1].smallest().to_vec())));
+            let ranges = tops.iter().map(|table| (table.smallest(), table.largest()));
+            let starts = gaps(ranges).into_iter().map(|(_, start)| (number as u32, start.to_vec()));
+            edit.guards_added.extend(starts);
         }
     }
     edit
@@ -346,6 +382,19 @@ mod tests {
         assert_eq!(cut(" e i", "klmnopqr"), "i |o !e");
         assert_eq!(cut(" e+ i", "xyz"), "e i");
         assert_eq!(cut(" e+ i", "abcd"), "e !i");
+    }
+
+    #[test]
+    fn nothing_is_cut_where_a_range_goes_across() {
+        let gaps = |text: &str| -> String {
+            let words = text.split(' ').map(str::as_bytes).map(|word| (&word[..1], &word[1..]));
+            let shown = gaps(words).into_iter().map(|(a, b)| format!("{}|{}", a[0] as char, b[0] as char));
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(gaps("ac df gh"), "c|d f|g");
+        assert_eq!(gaps("az bc df"), "");
+        assert_eq!(gaps("ad bc cf gh"), "f|g");
+        assert_eq!(gaps("ac cf"), "");
     }
 
     #[test]

@@ -504,6 +504,7 @@ impl Found {
             self.superblocks[0].log_end != Position::default() || planted::has(Bug::ResumedAfterCrash);
         let mut superblock = self.raise_epoch()?;
         let mut manifest = self.resume_manifest(&mut superblock, was_closed)?;
+        let manifest_counted = manifest.filled_bytes();
         let mut last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
         if planted::has(Bug::NumbersReused) {
             last_seq = Seq(last_seq.0.saturating_sub(2));
@@ -520,6 +521,7 @@ impl Found {
                 self.catalog.apply(&ready, &self.tables)?;
             }
         }
+        self.tiers.fast().count(manifest.filled_bytes() - manifest_counted);
         if !planted::has(Bug::OldImageBelieved) {
             self.catalog.image = None;
         }

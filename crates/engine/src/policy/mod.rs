@@ -115,7 +115,7 @@ pub(crate) struct View {
     pub(crate) ratio: u64,
     /// Runs that a guard may have below level 0.
     pub(crate) runs_max: usize,
-    /// Runs of a guard point into one another: each is one table, and they go together.
+    /// Where a guard has several runs these point into one another: each is one table, and they go together.
     pub(crate) linked: bool,
     /// What a guard should have in one run, in bytes.
     pub(crate) guard_bytes: u64,
