@@ -17,6 +17,11 @@ pub(crate) fn print_line(text: &str) -> Result<()> {
     print(format!("{text}\n").as_bytes())
 }
 
+/// A line on standard error, beside what is asked for. Nobody who should read it is no reason to fail.
+pub(crate) fn note(text: &str) {
+    writeln!(io::stderr().lock(), "{text}").ok();
+}
+
 /// A JSON value on standard output, in one line.
 pub(crate) fn print_json(value: &Value) -> Result<()> {
     print_line(&value.to_string())

@@ -1,8 +1,10 @@
 //! Where the store is: options that every command shares.
 
 use crate::failure::{Failure, Result};
+use crate::output::note;
 use crate::size::{Place, Size};
 use cuesta::{Create, Db, ErrorKind, Keyspace, Options, Profile, Question, TierOptions, ask};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 const FAST_BYTES: u64 = 4 << 30;
@@ -30,6 +32,34 @@ pub(crate) struct StoreArgs {
     /// that is there stays what it is
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
+    #[command(flatten)]
+    pub(crate) guards: GuardArgs,
+}
+
+/// How much guards may have, in profiles that have them.
+#[derive(clap::Args, Debug)]
+pub(crate) struct GuardArgs {
+    /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
+    #[arg(
+        long,
+        value_name = "RUNS",
+        default_value_t = Options::default().runs_max,
+        value_parser = clap::value_parser!(u32).range(allowed(Options::RUNS_MAX_ALLOWED)),
+    )]
+    pub(crate) max_runs: u32,
+    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
+    /// the mix of reads and writes]
+    #[arg(
+        long,
+        value_name = "FLOORS",
+        value_parser = clap::value_parser!(u32).range(allowed(Options::FLOORS_MAX_ALLOWED)),
+    )]
+    pub(crate) max_floors: Option<u32>,
+}
+
+fn allowed(range: RangeInclusive<u32>) -> RangeInclusive<i64> {
+    let (least, most) = range.into_inner();
+    least.into()..=most.into()
 }
 
 /// Which keys: those of a keyspace.
@@ -55,7 +85,8 @@ impl StoreArgs {
             Some(Place { path, size }) => Options::in_memory(path, size.0),
             None => Options::tiered(tiers.0, tiers.1),
         };
-        Options { memory_bytes, profile, create, ..of_tiers }
+        let (runs_max, floors_max) = (self.guards.max_runs, self.guards.max_floors);
+        Options { memory_bytes, profile, create, runs_max, floors_max, ..of_tiers }
     }
 
     /// The first tier's directory.
@@ -68,8 +99,27 @@ impl StoreArgs {
 
     /// Opens a store that must be there.
     pub(crate) fn open(&self) -> Result<Db> {
-        Ok(Db::open(&self.options(Create::Never))?)
+        self.open_as(Create::Never)
     }
+
+    /// Opens a store. Of persistent memory, what makes it durable is told.
+    ///
+    /// # Errors
+    /// What [`Db::open`] says.
+    pub(crate) fn open_as(&self, create: Create) -> Result<Db> {
+        let db = Db::open(&self.options(create))?;
+        if self.pmem.is_some()
+            && let Some(persistence) = db.stats().tiers.into_iter().find_map(|tier| tier.persistence)
+        {
+            note(&durable_by(&persistence));
+        }
+        Ok(db)
+    }
+}
+
+/// What is told of persistent memory where it is opened.
+pub(crate) fn durable_by(persistence: &str) -> String {
+    format!("persistent memory is made durable by {persistence}")
 }
 
 /// A store, or what an open one answered.

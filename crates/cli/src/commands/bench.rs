@@ -9,6 +9,7 @@ use crate::measure::{self, page, report};
 use crate::model::{Models, Running, TIERS};
 use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
 use crate::size::{Place, Size, human};
+use crate::store::{GuardArgs, durable_by};
 use cuesta::{Cause, Create, Db, Demotion, Durability, Options, Profile, PromoteReads, Stats, TierOptions};
 use cuesta_bench::contender::since;
 use cuesta_bench::oracle;
@@ -20,7 +21,6 @@ use cuesta_device::mapped::LINE_BYTES;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 const FAST_BYTES: u64 = 1 << 30;
@@ -42,18 +42,6 @@ const IN_MEMORY: &str = "/dev/shm";
 const SECONDS_MAX: f64 = 86_400.0;
 const CAPACITY_BYTES: u64 = 64 << 30;
 
-/// What `--max-runs` may be.
-fn runs_allowed() -> RangeInclusive<i64> {
-    let (least, most) = Options::RUNS_MAX_ALLOWED.into_inner();
-    least.into()..=most.into()
-}
-
-/// What `--max-floors` may be.
-fn floors_allowed() -> RangeInclusive<i64> {
-    let (least, most) = Options::FLOORS_MAX_ALLOWED.into_inner();
-    least.into()..=most.into()
-}
-
 /// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
@@ -70,24 +58,8 @@ pub(crate) struct Args {
     /// leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem
     #[arg(long, default_value = "leveled")]
     profile: Profile,
-    /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
-    #[arg(
-        long,
-        value_name = "RUNS",
-        default_value_t = Options::default().runs_max,
-        value_parser = clap::value_parser!(u32).range(runs_allowed()),
-        conflicts_with = "against"
-    )]
-    max_runs: u32,
-    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
-    /// the mix of reads and writes]
-    #[arg(
-        long,
-        value_name = "FLOORS",
-        value_parser = clap::value_parser!(u32).range(floors_allowed()),
-        conflicts_with = "against"
-    )]
-    max_floors: Option<u32>,
+    #[command(flatten)]
+    guards: GuardArgs,
     /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
     #[arg(long, default_value = "approx", conflicts_with = "against")]
     demotion: Demotion,
@@ -98,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     workload: Vec<Workload>,
     /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md)
-    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity"])]
+    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors"])]
     against: Vec<String>,
     /// Turns of each, with --against
     #[arg(long, default_value_t = 5, requires = "against")]
@@ -263,8 +235,8 @@ impl Args {
             profile: Some(self.profile),
             demotion: self.demotion,
             promote_reads: self.promote_reads,
-            runs_max: self.max_runs,
-            floors_max: self.max_floors,
+            runs_max: self.guards.max_runs,
+            floors_max: self.guards.max_floors,
             durability: self.durability,
             create: Create::New,
             seed: self.seed,
@@ -443,7 +415,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         None => (Cuesta::open(&options, args.pmem_model)?, Running::default()),
     };
     if let Some(persistence) = store.db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
-        print_line(&format!("persistent memory is made durable by {persistence}"))?;
+        print_line(&durable_by(&persistence))?;
     }
     let results = match steps.is_empty() {
         true => run_phases(args, &store, &models)?,

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let began = Instant::now();
     let (input, total) = open(&args.file)?;
     let mut records = Records::new(args.format, args.key.as_deref(), input)?;
-    let db = Db::open(&args.store.options(Create::IfMissing))?;
+    let db = args.store.open_as(Create::IfMissing)?;
     let keyspace = args.keyspace.open_or_create(&db)?;
     let bar = progress(total, "load", BYTES);
     let mut loader =

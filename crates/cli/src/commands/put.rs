@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome, Result};
 use crate::output::print_json;
 use crate::store::{KeyspaceArgs, StoreArgs};
-use cuesta::{Batch, Create, Db, Durability};
+use cuesta::{Batch, Create, Durability};
 use serde_json::json;
 use std::io::Read;
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         }
         text => text.as_bytes().to_vec(),
     };
-    let db = Db::open(&args.store.options(Create::IfMissing))?;
+    let db = args.store.open_as(Create::IfMissing)?;
     let mut batch = Batch::new();
     match args.keyspace.open_or_create(&db)? {
         Some(keyspace) => batch.put_in(&keyspace, &args.key, &value),

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Print what there is, and run nothing
     #[arg(long)]
     list: bool,
-    /// Of the data: 1 is one or two million records where the paper has a hundred
+    /// Of the data: 1 is one or two million records where the paper has a hundred (nvlsm: ten where it has fifty or a hundred)
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Of every choice

@@ -298,6 +298,35 @@ fn an_open_store_answers_its_owner_and_nobody_else() {
 }
 
 #[test]
+fn a_store_in_persistent_memory_is_a_store_like_others() {
+    let shell = Shell::new();
+    let lines = (0..20_000).map(|i| format!("{{\"key\":\"k{i:05}\",\"value\":\"{}\"}}\n", "7".repeat(200)));
+    shell.write("lines", &lines.collect::<String>());
+    let place = ["--pmem", "memory:64MiB", "--memory", "8MiB", "--max-floors", "4"];
+    let with = |args: &[&'static str]| [args, &place].concat();
+    let loaded = shell.run(&with(&["load", "--format", "dump", "--profile", "nvlsm", "lines"]));
+    let told = String::from_utf8_lossy(&loaded.stderr);
+    assert!(loaded.status.success() && told.contains("persistent memory is made durable by"), "{told}");
+    assert_eq!(shell.ok(&with(&["get", "k00007"])), "7".repeat(200));
+    assert_eq!(shell.ok(&with(&["scan", "--keys-only", "--reverse", "--limit", "1"])), "k19999\n");
+    assert!(shell.ok(&with(&["explain", "k00007"])).contains("which answers"));
+    assert!(shell.ok(&with(&["stats"])).contains("persistent memory: "));
+    assert!(shell.ok(&with(&["verify"])).starts_with("no problem found"));
+    let (code, why) = shell.fails(&with(&["get", "k00007", "--profile", "leveled"]));
+    assert!(code != 0 && why.contains("is of profile nvlsm"), "{why}");
+
+    let memory = shell.path().join("memory");
+    let options = Options { floors_max: Some(4), ..Options::in_memory(&memory, 64 << 20) };
+    let db = Db::open(&options).unwrap();
+    assert_eq!(shell.fails(&with(&["get", "k00007"])).0, 4);
+    db.close().unwrap();
+
+    std::fs::OpenOptions::new().write(true).open(memory.join("PMEM")).unwrap().set_len(4096).unwrap();
+    let (code, why) = shell.fails(&with(&["get", "k00007"]));
+    assert!(code == 3 && why.contains("is missing"), "{code}: {why}");
+}
+
+#[test]
 fn unknown_peers_papers_and_missing_programs_are_named() {
     let shell = Shell::new();
     let (code, told) = shell.fails(&["bench", "--against", "leveldb"]);

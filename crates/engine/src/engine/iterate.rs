@@ -431,9 +431,9 @@ impl Walk {
                 self.merge = Merge::new(engine.sources(&current, &self.range, self.limit));
                 self.merge_is = Side::Nowhere;
             }
-            work(self)?;
-            // What was copied out of memory that was lost meanwhile is worth nothing.
-            engine.check_memory()
+            let worked = work(self);
+            // What was copied out of memory that was lost meanwhile is worth nothing, and an error says less.
+            engine.check_memory().and(worked)
         });
         if moved.is_err() && planted::has(Bug::ScanHidesErrors) {
             self.valid = false;

@@ -191,8 +191,9 @@ impl Engine {
     ) -> Result<Option<Answer>> {
         let cache = &self.tables.cache;
         let found = handle.table().and_then(|table| table.get(cache, key, bound, link));
-        // Of an error memory that was lost may be the cause.
-        let Some(found) = found.inspect_err(|_| drop(self.check_memory()))? else { return Ok(None) };
+        // Of an error memory that was lost may be the cause, and says more then.
+        let found = found.or_else(|error| self.check_memory().and(Err(error)))?;
+        let Some(found) = found else { return Ok(None) };
         match found.trailer.kind() {
             Some(Kind::Put) => {
                 let trailer = found.trailer;

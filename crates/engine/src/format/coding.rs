@@ -1,5 +1,5 @@
 //! Numbers and byte strings: fixed-width little-endian integers, LEB128 varints, length-prefixed bytes, and
-//! tag-length-value fields with a must-understand bit (`docs/format/coding.md`).
+//! tag-length-value fields with a must-understand bit (`docs/format/README.md`).
 
 use crate::key::Seq;
 use cuesta_device::ByteBuf;

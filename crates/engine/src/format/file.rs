@@ -1,4 +1,4 @@
-//! Files: their names, and the header that each begins with (`docs/format/files.md`).
+//! Files: their names, and the header that each begins with (`docs/format/README.md`).
 //!
 //! A file is recorded by tier and name, never by path, so a tier's directory can be moved. The header repeats what
 //! the name says, so a file that was renamed or copied over another is found out.

@@ -17,12 +17,12 @@ pub(crate) fn small(dir: &Path) -> Options {
     }
 }
 
-fn key(i: u64) -> Vec<u8> {
+pub(crate) fn key(i: u64) -> Vec<u8> {
     format!("key{:06}", i.wrapping_mul(7919) % 100_000).into_bytes()
 }
 
 /// Tables of which are in persistent memory.
-fn in_memory(dir: &Path) -> Options {
+pub(crate) fn in_memory(dir: &Path) -> Options {
     Options { tiers: vec![TierOptions::memory(dir.join("memory"), 64 * MIB)], ..small(dir) }
 }
 
