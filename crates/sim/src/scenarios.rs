@@ -2,7 +2,9 @@
 
 use crate::fixture::{contents, options, small_fast_bytes, world};
 use crate::model::Model;
-use cuesta::{Batch, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
+use cuesta::{
+    Batch, Compression, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range,
+};
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
@@ -56,7 +58,17 @@ fn small() -> Options {
         // Scripts are played once for each operation of theirs.
         options.table_bytes = 64 << 10;
     }
+    if has_guards(&options) {
+        options.floors_max = Some(4);
+        // What scripts fill guards with would else be packed into nothing.
+        options.tiers.iter_mut().for_each(|tier| tier.compression = Compression::None);
+    }
     options
+}
+
+/// Whether guards may have several runs.
+fn has_guards(options: &Options) -> bool {
+    matches!(options.profile, Some(Profile::Fragmented | Profile::NvLsm))
 }
 
 impl<'a> Actor<'a> {
@@ -254,6 +266,40 @@ impl<'a> Actor<'a> {
         drop(self.db.as_ref().map(Db::wait_for_background));
     }
 
+    /// What the levels below the first look like.
+    fn shape(&self) -> Shape {
+        let levels = self.db.as_ref().map(|db| db.stats().levels).unwrap_or_default();
+        let below = levels.iter().skip(1).filter(|level| level.tables > 0);
+        below.fold(Shape::default(), |shape, level| Shape {
+            guards: shape.guards + level.guards,
+            runs: shape.runs.max(level.runs),
+            all: shape.all + level.runs,
+        })
+    }
+
+    /// Where guards may have several runs: puts of so many bytes, a flush and its merges, again and again until the levels below the
+    /// first look like that. Where they never do, the script is none, which is a violation as well.
+    fn until(&mut self, (n, bytes): (usize, usize), mut shows: impl FnMut(Shape) -> bool) {
+        const ROUNDS: usize = 24;
+        if !has_guards(&self.options) {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            if self.db.is_none() || self.refused || self.disk.is_cut() || shows(self.shape()) {
+                return;
+            }
+            self.fill(n, bytes);
+            self.flush();
+            self.settle();
+        }
+        let is_disturbed =
+            self.disk.is_cut() || self.refused || self.faults_struck + self.disk.faults_struck() > 0;
+        if !is_disturbed {
+            let what = format!("{ROUNDS} rounds did not bring it about: {:?}", self.shape());
+            self.violation = self.violation.take().or(Some(what));
+        }
+    }
+
     /// Syncs.
     pub fn sync(&mut self) {
         if self.db.as_ref().is_some_and(|db| db.sync().is_ok()) {
@@ -279,6 +325,14 @@ impl<'a> Actor<'a> {
 }
 
 const V: Option<&[u8]> = Some(b"value");
+
+/// Guards below level 0; the runs of that which has most, and of all levels' that have most, together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shape {
+    guards: u64,
+    runs: u64,
+    all: u64,
+}
 
 /// Every script.
 pub const ALL: &[Scenario] = &[
@@ -620,7 +674,40 @@ pub const ALL: &[Scenario] = &[
             }
         },
     },
+    Scenario {
+        name: "long: a run is put on a guard's, or a floor on a tree",
+        before: one_run,
+        during: |a| a.until((3, 900), |shape| shape.runs > 1),
+    },
+    Scenario {
+        name: "long: a guard's runs, or floors, are merged",
+        before: |a| {
+            one_run(a);
+            a.until((3, 900), |shape| shape.runs > 1);
+        },
+        during: |a| {
+            let mut most = 0;
+            a.until((6, 2000), |shape| {
+                most = shape.all.max(most);
+                shape.all < most
+            });
+        },
+    },
+    Scenario {
+        name: "long: a guard is cut",
+        before: one_run,
+        during: |a| {
+            let had = a.shape();
+            a.until((40, 6000), |shape| shape.guards > had.guards);
+        },
+    },
 ];
+
+/// Where guards may have several runs, brings a store to where one is below level 0.
+fn one_run(a: &mut Actor<'_>) {
+    a.open();
+    a.until((20, 6000), |shape| shape.runs > 0);
+}
 
 /// Brings a store to where most of what was written is on the capacity tier.
 fn below(a: &mut Actor<'_>) {
