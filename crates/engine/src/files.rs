@@ -13,7 +13,7 @@ use crate::log::{BatchEntries, Chain, RecordReader, Step, replay};
 use crate::options::{Create, Options};
 use crate::store::{SHAPE_BYTES, Slab, SlabMeta, decode_slot};
 use crate::table::{Table, describe_meta};
-use crate::tier::open_directory;
+use crate::tier::{MEMORY_NAME, open_directory};
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory};
@@ -276,12 +276,23 @@ fn describe_slab(place: Place, device: Arc<dyn Device>, out: &mut dyn Write) -> 
 }
 
 /// Prints one file of a store in words. A table's data part is read by what its meta part says: the file `meta`, or
-/// else the one of that name beside it.
+/// else the one of that name beside it. Of persistent memory it says where to look: what its pieces are is in the manifest.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Unsupported` for a newer format, `Corrupt` for a damaged or foreign file.
 pub fn inspect(path: &Path, meta: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let device = open_file(path)?;
+    if path.file_name().is_some_and(|name| name == MEMORY_NAME) {
+        let bytes =
+            device.len().map_err(|source| Error::io(format!("inspect {}", path.display()), source))?;
+        return say(
+            out,
+            format_args!(
+                "persistent memory of {bytes} bytes, in which tables lie; the store's manifest names them and their places, and \
+                 `verify` reads all of them\n"
+            ),
+        );
+    }
     let meta = |file: FileId| {
         let beside = path.with_file_name(file.to_string());
         open_file(meta.unwrap_or(&beside)).map_err(|error| match error.kind() {

@@ -312,6 +312,7 @@ fn a_store_in_persistent_memory_is_a_store_like_others() {
     assert!(shell.ok(&with(&["explain", "k00007"])).contains("which answers"));
     assert!(shell.ok(&with(&["stats"])).contains("persistent memory: "));
     assert!(shell.ok(&with(&["verify"])).starts_with("no problem found"));
+    assert!(shell.ok(&["inspect", "memory/PMEM"]).starts_with("persistent memory of "));
     let (code, why) = shell.fails(&with(&["get", "k00007", "--profile", "leveled"]));
     assert!(code != 0 && why.contains("is of profile nvlsm"), "{why}");
 

@@ -54,9 +54,18 @@ fn touched(turn: &Turn, name: &str) -> Option<f64> {
     turn.ran.usage.counters.get(name).map(|lines| *lines as f64)
 }
 
+fn per_get(turn: &Turn, name: &str) -> Option<f64> {
+    Some(touched(turn, name)? / count(turn, &[Operation::Read, Operation::ReadModifyWrite]))
+}
+
 /// Cache lines touched by a read.
 pub(super) fn lines_per_get(turn: &Turn) -> Option<f64> {
-    Some(touched(turn, "touched:gets")? / count(turn, &[Operation::Read, Operation::ReadModifyWrite]))
+    per_get(turn, "touched:gets")
+}
+
+/// Bytes looked at by a read.
+pub(super) fn bytes_per_get(turn: &Turn) -> Option<f64> {
+    per_get(turn, "touched:gets:bytes")
 }
 
 pub(super) fn gauge(turn: &Turn, name: &str) -> Option<f64> {

@@ -1,6 +1,6 @@
 //! Figures of the paper that are printed beside what is claimed, and are judged by nobody.
 
-use super::claims::{amplification, lines_per_get, reads_per_get, room, time};
+use super::claims::{amplification, bytes_per_get, lines_per_get, reads_per_get, room, time};
 use crate::measure::run::{Record, Turn};
 use crate::repro::numbers::{median, names, table};
 use cuesta_bench::Workload;
@@ -37,13 +37,22 @@ pub(super) fn figure_9(records: &[&Record]) -> Vec<String> {
             of(Workload::W, |turn| amplification(turn, true)),
             of(Workload::W, |turn| amplification(turn, false)),
             of(Workload::C, lines_per_get),
+            of(Workload::C, bytes_per_get),
             of(Workload::Load, room),
             of(Workload::W, room),
         ];
         (name.to_owned(), numbers)
     };
-    let head =
-        ["load: WA", "without log", "updates: WA", "without log", "lines a get", "room, load", "updates"];
+    let head = [
+        "load: WA",
+        "without log",
+        "updates: WA",
+        "without log",
+        "lines a get",
+        "bytes a get",
+        "room, load",
+        "updates",
+    ];
     table(&head, names(record).map(row))
 }
 
