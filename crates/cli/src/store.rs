@@ -102,11 +102,13 @@ impl StoreArgs {
         self.open_as(Create::Never)
     }
 
-    /// Opens a store. Of persistent memory, what makes it durable is told.
-    ///
-    /// # Errors
-    /// What [`Db::open`] says.
+    /// Opens a store.
     pub(crate) fn open_as(&self, create: Create) -> Result<Db> {
+        Ok(self.opened(create)?)
+    }
+
+    /// As [`StoreArgs::open_as`], with the store's own error. Of persistent memory, what makes it durable is told.
+    fn opened(&self, create: Create) -> cuesta::Result<Db> {
         let db = Db::open(&self.options(create))?;
         if self.pmem.is_some()
             && let Some(persistence) = db.stats().tiers.into_iter().find_map(|tier| tier.persistence)
@@ -131,7 +133,7 @@ pub(crate) enum Reached {
 impl StoreArgs {
     /// Opens a store that must be there; one that is open elsewhere is asked the question, which is answered in words.
     pub(crate) fn open_or_ask(&self, question: &Question) -> Result<Reached> {
-        match Db::open(&self.options(Create::Never)) {
+        match self.opened(Create::Never) {
             Ok(db) => Ok(Reached::Opened(Box::new(db))),
             Err(locked) if *locked.kind() == ErrorKind::Locked => match ask(&self.fast_dir(), question) {
                 Ok(answer) => Ok(Reached::Answered(answer)),

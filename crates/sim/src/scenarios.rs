@@ -284,9 +284,12 @@ impl<'a> Actor<'a> {
         if !has_guards(&self.options) {
             return;
         }
-        for _ in 0..ROUNDS {
+        for round in 0.. {
             if self.db.is_none() || self.refused || self.disk.is_cut() || shows(self.shape()) {
                 return;
+            }
+            if round == ROUNDS {
+                break;
             }
             self.fill(n, bytes);
             self.flush();
