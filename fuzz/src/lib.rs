@@ -7,9 +7,7 @@ use cuesta_sim::planted::{Bug, wake};
 
 /// To be called once: stores that have files of the format, and no checksums.
 pub fn begin(format: Format) {
-    if matches!(format, Format::Slab | Format::Image) {
-        cuesta_sim::set_kind(cuesta_sim::Kind::PrismDb);
-    }
+    format.kind().into_iter().for_each(cuesta_sim::set_kind);
     wake(Some(Bug::ChecksumsSkipped));
 }
 

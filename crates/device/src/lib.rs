@@ -207,6 +207,15 @@ pub trait Directory: Send + Sync + Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Takes room for all of the persistent memory that is here, if it has not got it yet. To be called when everything has been
+    /// claimed that is there: what was cut short cannot be told from what is new any more.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is not as much room; nothing of it is taken then.
+    fn allot_memory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Whether all that was read of persistent memory so far was there ([`View::check`]).
     ///
     /// # Errors

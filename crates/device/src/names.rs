@@ -76,6 +76,10 @@ impl Directory for SureNames {
         self.directory.claim(name, pieces, bytes)
     }
 
+    fn allot_memory(&self) -> io::Result<()> {
+        self.directory.allot_memory()
+    }
+
     fn check_memory(&self) -> io::Result<()> {
         self.directory.check_memory()
     }

@@ -1,5 +1,5 @@
 //! Looking at a store's files from outside: [`verify`] reads every byte of every file of a closed store and says what
-//! is wrong; [`inspect`] prints any one file in words.
+//! is wrong; [`inspect`] prints any one file in words, [`inspect_table`] any one table.
 
 use crate::engine::open::{self, World};
 use crate::engine::store::read_image;
@@ -13,11 +13,12 @@ use crate::log::{BatchEntries, Chain, RecordReader, Step, replay};
 use crate::options::{Create, Options};
 use crate::store::{SHAPE_BYTES, Slab, SlabMeta, decode_slot};
 use crate::table::{Table, describe_meta};
-use crate::tier::{MEMORY_NAME, open_directory};
+use crate::tier::{MEMORY_NAME, Tiers, open_directory};
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory};
 use cuesta_sched::Sched;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -73,12 +74,35 @@ impl VerifyReport {
 /// # Errors
 /// `Locked`, `NotFound`, `Io`, `Invalid`; damage is not an error but part of the report.
 pub fn verify(options: &Options, progress: &mut dyn FnMut(&VerifyProgress)) -> Result<VerifyReport> {
+    let (options, world) = here(options)?;
+    verify_in(&options, world, progress)
+}
+
+/// The world of a store that must be there, on the operating system.
+fn here(options: &Options) -> Result<(Options, World)> {
     let options = Options { create: Create::Never, ..options.clone() };
     options.validate()?;
     let sched = Sched::real(1);
     let open = |tier| open_directory(&sched, &options, tier);
     let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
-    verify_in(&options, World { sched, directories }, progress)
+    Ok((options, World { sched, directories }))
+}
+
+/// What a store's files hold, with its locks held.
+fn find(options: &Options) -> Result<open::Found> {
+    let (options, world) = here(options)?;
+    let tiers = open::tiers(&options, &world)?;
+    let locks = open::lock(&tiers)?;
+    refuse_none(&tiers)?;
+    open::find(&options, &world, tiers, locks)
+}
+
+fn refuse_none(tiers: &Tiers) -> Result<()> {
+    if open::read_superblocks(tiers).is_ok_and(|found| found.iter().all(Option::is_none)) {
+        let place = tiers.fast().directory.place();
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {place}")));
+    }
+    Ok(())
 }
 
 /// As [`verify`], in a world that is handed in.
@@ -92,10 +116,7 @@ pub fn verify_in(
     let tiers = open::tiers(&options, &world)?;
     let locks = open::lock(&tiers)?;
     let mut report = VerifyReport::default();
-    if open::read_superblocks(&tiers).is_ok_and(|found| found.iter().all(Option::is_none)) {
-        let place = tiers.fast().directory.place();
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {place}")));
-    }
+    refuse_none(&tiers)?;
     check_superblock_slots(&tiers, &mut report)?;
     let found = match open::find(&options, &world, tiers, locks) {
         Ok(found) => found,
@@ -145,7 +166,7 @@ pub fn verify_in(
 }
 
 /// Opening is content with one whole slot; verification wants both.
-fn check_superblock_slots(tiers: &crate::tier::Tiers, report: &mut VerifyReport) -> Result<()> {
+fn check_superblock_slots(tiers: &Tiers, report: &mut VerifyReport) -> Result<()> {
     for tier in &tiers.all {
         let name = crate::format::file::SUPERBLOCK_NAME;
         let Ok(device) = tier.directory.open(name, Access::Buffered) else { continue };
@@ -288,8 +309,8 @@ pub fn inspect(path: &Path, meta: Option<&Path>, out: &mut dyn Write) -> Result<
         return say(
             out,
             format_args!(
-                "persistent memory of {bytes} bytes, in which tables lie; the store's manifest names them and their places, and \
-                 `verify` reads all of them\n"
+                "persistent memory of {bytes} bytes, in which tables lie; the store's manifest names them and their places, \
+                 `inspect --table` prints one, and `verify` reads all of them\n"
             ),
         );
     }
@@ -305,6 +326,39 @@ pub fn inspect(path: &Path, meta: Option<&Path>, out: &mut dyn Write) -> Result<
         })
     };
     inspect_device(&path.display().to_string(), device, &meta, out)
+}
+
+/// Prints a table of a store in words, wherever its parts are: what the manifest and the table say of it, then its entries; of a floor
+/// in persistent memory, where each points. The store must be closed.
+///
+/// # Errors
+/// `Locked`, `NotFound` where there is no such store or table, `Io`, `Invalid`, `Corrupt`.
+pub fn inspect_table(options: &Options, number: u64, out: &mut dyn Write) -> Result<()> {
+    let found = find(options)?;
+    let levels = found.catalog.version.levels.iter().enumerate();
+    let tables = levels.flat_map(|(level, of)| of.tables().map(move |table| (level, table)));
+    let by_number: BTreeMap<u64, _> =
+        tables.map(|(level, table)| (table.meta.number, (level, table))).collect();
+    let Some((level, handle)) = by_number.get(&number) else {
+        let there = match (by_number.first_key_value(), by_number.last_key_value()) {
+            (Some((first, _)), Some((last, _))) => {
+                format!("{} tables, numbers {first} to {last}", by_number.len())
+            }
+            _ => "no tables".to_owned(),
+        };
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("the store has no table {number}; it has {there}"),
+        ));
+    };
+    say(out, format_args!("level {level}, table {number}, as the manifest has it:\n"))?;
+    for (part, (tier, file, bytes)) in handle.meta.parts().into_iter().enumerate() {
+        let pieces = handle.meta.memory.as_ref().map(|memory| &memory.places[part]);
+        let place = pieces.map_or(String::new(), |pieces| format!(", in persistent memory at {pieces:?}"));
+        say(out, format_args!("  {file} of {bytes} bytes on tier {tier}{place}\n"))?;
+    }
+    let table = handle.table()?;
+    table.describe(&mut |line| say(out, format_args!("{}\n", short(line))))
 }
 
 /// Opens one file, wherever it is.

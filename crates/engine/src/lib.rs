@@ -68,10 +68,10 @@ pub use engine::explain::{Explanation, Holding, VersionFound};
 pub use engine::open::World;
 pub use engine::operations::{AnswerStats, LatencyStats, OperationCounts};
 pub use engine::stats::{
-    CacheStats, LevelStats, MemoryStats, ObjectStats, Ratios, Stats, StoreState, TierStats,
+    CacheStats, LevelStats, MemoryStats, ObjectStats, OpenStats, Ratios, Stats, StoreState, TierStats,
 };
 pub use error::{Error, ErrorKind, Result};
-pub use files::{Problem, VerifyProgress, VerifyReport, inspect, verify, verify_in};
+pub use files::{Problem, VerifyProgress, VerifyReport, inspect, inspect_table, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use live::{Question, ask};
 pub use options::{Create, Durability, Options, TierOptions};

@@ -235,6 +235,16 @@ impl Tier {
         if self.memory.is_some() { self.directory.check_memory().map_err(lost) } else { Ok(()) }
     }
 
+    /// Takes room for all of the persistent memory, once everything in it is claimed.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub(crate) fn allot_memory(&self) -> Result<()> {
+        let place = self.directory.place();
+        let full = |source| Error::io(format!("take room for persistent memory in {place}"), source);
+        self.directory.allot_memory().map_err(full)
+    }
+
     /// Makes all creations and removals so far durable.
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.directory.sync().map_err(|source| Error::io(format!("sync {}", self.directory.place()), source))

@@ -4,6 +4,7 @@
 
 use cuesta_sim::planted::{Bug, wake};
 use cuesta_sim::rows::{Format, feed};
+use cuesta_sim::{Kind, set_kind};
 use std::path::Path;
 
 #[test]
@@ -16,7 +17,9 @@ fn inputs_that_found_something_find_nothing_now() {
         let name = input.file_name().into_string().unwrap();
         let format =
             Format::ALL.into_iter().find(|format| name.starts_with(&format!("{format:?}-").to_lowercase()));
-        feed(format.unwrap(), &std::fs::read(input.path()).unwrap());
+        let format = format.unwrap();
+        set_kind(format.kind().unwrap_or(Kind::Leveled));
+        feed(format, &std::fs::read(input.path()).unwrap());
         fed += 1;
     }
     assert!(fed > 0);

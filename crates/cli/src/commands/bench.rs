@@ -295,15 +295,15 @@ impl Args {
         let data_bytes = self.data_bytes();
         let warm_up = self.warm_up.unwrap_or(WARM_UP);
         let stage = |workload| Stage {
-            workload,
             warm_up: (warm_up > 0.0).then_some(Length::Seconds(warm_up)),
-            turn: Length::Seconds(self.seconds.unwrap_or(SECONDS)),
+            ..Stage::new(workload, Length::Seconds(self.seconds.unwrap_or(SECONDS)))
         };
         Ok(Plan {
             entries: entries(&self.against)?,
             stages: self.workloads().into_iter().map(stage).collect(),
             load: self.config(Workload::Load, 0),
             rounds: self.pairs,
+            killed: false,
             dir: self.dir(),
             fast_bytes: self.fast_size.map_or(data_bytes / FAST_PART, |size| size.0),
             capacity_bytes: data_bytes * CAPACITY_TIMES,

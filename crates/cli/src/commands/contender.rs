@@ -76,6 +76,8 @@ impl Contender for Cuesta {
         let mut all = BTreeMap::from([
             ("memory:index".to_owned(), stats.memory.index_bytes),
             ("used".to_owned(), stats.tiers.iter().map(|tier| tier.used_bytes).sum()),
+            ("open:log:micros".to_owned(), stats.opened.log_took.as_micros() as u64),
+            ("open:log:bytes".to_owned(), stats.opened.log_bytes),
         ]);
         for (i, level) in stats.levels.iter().enumerate() {
             all.insert(format!("tables:{i}"), level.tables);
@@ -94,6 +96,8 @@ impl Contender for Cuesta {
     fn counters(&self) -> BTreeMap<String, u64> {
         let stats = self.db.stats();
         let mut all = self.touched();
+        all.insert("flushes".to_owned(), stats.operations.flushes);
+        all.insert("merges".to_owned(), stats.operations.merges);
         for answer in &stats.answers {
             all.insert(format!("found:{}", answer.container), answer.gets);
         }
@@ -103,6 +107,7 @@ impl Contender for Cuesta {
                 all.insert(format!("reads:{tier}:{}", cause.name()), count.read_ops);
                 all.insert(format!("read:{tier}:{}", cause.name()), count.read_bytes);
                 all.insert(format!("written:{tier}:{}", cause.name()), count.write_bytes);
+                all.insert(format!("syncs:{tier}:{}", cause.name()), count.syncs);
             }
         }
         if let Some(objects) = &stats.objects {

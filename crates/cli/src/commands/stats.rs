@@ -75,6 +75,11 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
     let (operations, ratios) = (&stats.operations, stats.ratios());
     json!({
         "store": state,
+        "opened": {
+            "seconds": stats.opened.took.as_secs_f64(),
+            "log_seconds": stats.opened.log_took.as_secs_f64(),
+            "log_bytes": stats.opened.log_bytes,
+        },
         "sequence": stats.sequence,
         "tiers": tiers,
         "levels": levels,

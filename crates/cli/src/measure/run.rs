@@ -2,7 +2,8 @@
 //!
 //! Every contender has directories and a process of its own. Each loads its store once; then, for each workload, each opens
 //! its store anew, warms up, and they take turns, round by round, the other way about in every second round. A turn ends when
-//! its store has no work left, so that nobody works in another's turn; what that took is part of it. Where only the load
+//! its store has no work left, so that nobody works in another's turn; what that took is part of it. A plan may have stores killed
+//! instead of closed, for what opening takes then. Where only the load
 //! is measured, each turn loads into empty directories.
 //!
 //! Workloads that insert come last, whatever order they were named in.
@@ -21,6 +22,9 @@ use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
+/// Phases of updates before turns are numbered from here on.
+const UPDATES: u64 = 500;
+
 /// What is to be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -31,6 +35,8 @@ pub(crate) struct Plan {
     /// A load of the records; other phases are like it, of their workload and length.
     pub(crate) load: Config,
     pub(crate) rounds: u64,
+    /// Whether stores are killed instead of closed, before each workload is opened for. For those alone whose devices nobody counts.
+    pub(crate) killed: bool,
     /// Where contenders have their directories.
     pub(crate) dir: PathBuf,
     pub(crate) fast_bytes: u64,
@@ -48,8 +54,18 @@ pub(crate) struct Stage {
     pub(crate) workload: Workload,
     /// Before anything is measured.
     pub(crate) warm_up: Option<Length>,
+    /// Updates before each turn that are no part of it: so that turns find level 0 as full as it happens to be, and not all of them as
+    /// full as it was when the load ended.
+    pub(crate) updates: Option<u64>,
     /// Of each turn.
     pub(crate) turn: Length,
+}
+
+impl Stage {
+    /// Of nothing but turns.
+    pub(crate) fn new(workload: Workload, turn: Length) -> Self {
+        Self { workload, warm_up: None, updates: None, turn }
+    }
 }
 
 /// Who takes part in a run.
@@ -272,9 +288,14 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
         }
     }
     print_workload(record, Workload::Load)?;
-    for (nth, Stage { workload, warm_up, turn: length }) in (1..).zip(order) {
+    for (nth, Stage { workload, warm_up, updates, turn: length }) in (1..).zip(order) {
         let phase = |i| nth * 1000 + i;
-        for (player, _) in &mut players {
+        let updates = updates.map(Length::Operations);
+        for (player, kind) in &mut players {
+            if let Some(process) = player.process.take_if(|_| plan.killed) {
+                process.kill()?;
+                player.process = Some(Process::start(&player.name, kind, &player.dir, &plan.devices)?);
+            }
             open(plan, player, workload, record)?;
             if let Some(warm_up) = warm_up {
                 measure(player, plan.phase(workload, warm_up, phase(0)), "warms up for")?;
@@ -282,6 +303,10 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
         }
         for round in 0..plan.rounds {
             for (player, _) in in_turn(&mut players, round) {
+                if let Some(updates) = updates {
+                    let updates = plan.phase(Workload::W, updates, phase(UPDATES + round));
+                    measure(player, updates, "updates before")?;
+                }
                 turn(player, plan.phase(workload, length, phase(1 + round)), round, record)?;
             }
         }

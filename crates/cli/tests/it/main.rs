@@ -316,6 +316,12 @@ fn a_store_in_persistent_memory_is_a_store_like_others() {
     assert!(shell.ok(&with(&["stats"])).contains("persistent memory: "));
     assert!(shell.ok(&with(&["verify"])).starts_with("no problem found"));
     assert!(shell.ok(&["inspect", "memory/PMEM"]).starts_with("persistent memory of "));
+    let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
+    let table = explained.lines().find(|line| line.contains("which answers")).unwrap().split("table ").nth(1);
+    let table: String = table.unwrap().chars().take_while(char::is_ascii_digit).collect();
+    let told = shell.ok(&[&["inspect", "--table", &table], &place[..]].concat());
+    assert!(told.contains("in persistent memory at") && told.contains("k00007 #"), "{told}");
+    assert!(shell.fails(&["inspect"]).1.contains("--table"));
     let (code, why) = shell.fails(&with(&["get", "k00007", "--profile", "leveled"]));
     assert!(code != 0 && why.contains("is of profile nvlsm"), "{why}");
 

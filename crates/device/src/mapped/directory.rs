@@ -206,6 +206,10 @@ impl Directory for MappedDirectory {
         Ok(())
     }
 
+    fn allot_memory(&self) -> io::Result<()> {
+        self.region.allot()
+    }
+
     fn check_memory(&self) -> io::Result<()> {
         self.region.check()
     }

@@ -17,7 +17,7 @@ use super::{LINE_BYTES, MapFiles, Memory, Toll};
 use crate::file::FileLock;
 use crate::name::check_name;
 use crate::{Holder, View};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, OpenOptions};
@@ -89,6 +89,10 @@ impl Persistence {
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// How long the file was when it was opened.
+    kept_bytes: u64,
+    /// The file is as long as the mapping, and has no holes.
+    is_allotted: OnceLock<()>,
     persistence: Persistence,
     path: PathBuf,
     /// Taken when the mapping goes.
@@ -119,7 +123,9 @@ impl FileMaps {
 impl MapFiles for FileMaps {
     fn map(&self, name: &str, bytes: u64) -> io::Result<Box<dyn Memory>> {
         check_name(name)?;
-        Ok(Box::new(Mapping::open_as(&self.path.join(name), bytes, self.toll.clone(), false)?))
+        let mapping = Mapping::open_as(&self.path.join(name), bytes, self.toll.clone(), false)?;
+        mapping.allot()?;
+        Ok(Box::new(mapping))
     }
 }
 
@@ -132,10 +138,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `path`, which is made, or made longer, if need be; all of a longer file is mapped.
+    /// Maps `path`, which is made if need be; all of a longer file is mapped. Of a shorter one the bytes behind its end are there from
+    /// [`Memory::allot`] on.
     ///
     /// # Errors
-    /// `StorageFull` when there is no room for it; `WouldBlock` when it is mapped already; what the operating system says.
+    /// `WouldBlock` when it is mapped already; what the operating system says.
     pub fn open(path: &Path, bytes: u64) -> io::Result<Self> {
         Self::open_as(path, bytes, None, true)
     }
@@ -168,21 +175,13 @@ impl Mapping {
             false => None,
         };
         let metadata = file.metadata()?;
-        let bytes = bytes.max(metadata.len());
+        let kept_bytes = metadata.len();
+        let bytes = bytes.max(kept_bytes);
         if bytes == 0 || usize::try_from(bytes).is_err() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("{bytes} bytes cannot be mapped"),
             ));
-        }
-        // A file of this length may have holes, if it was copied.
-        if metadata.len() < bytes || metadata.blocks() * 512 < bytes {
-            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-                Ok(()) => {}
-                Err(Errno::OPNOTSUPP) => file.set_len(bytes)?,
-                Err(error) => return Err(error.into()),
-            }
-            file.sync_all()?;
         }
         let map = |flags| {
             let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -212,6 +211,8 @@ impl Mapping {
         Ok(Self {
             base,
             bytes,
+            kept_bytes,
+            is_allotted: OnceLock::new(),
             persistence,
             path: path.to_owned(),
             guard: Some(guard),
@@ -233,6 +234,19 @@ impl Mapping {
         }
     }
 
+    /// Before a file system fills itself up to find out that there is no room for so many bytes more.
+    fn refuse_without_room(&self, more: u64) -> io::Result<()> {
+        let room = fstatvfs(&self.file)?;
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        // One without a bound says that it has no blocks at all.
+        if room.f_blocks == 0 || more <= free {
+            return Ok(());
+        }
+        let path = self.path.display();
+        let why = format!("{path} needs {more} bytes more, and its file system has {free} left");
+        Err(io::Error::new(io::ErrorKind::StorageFull, why))
+    }
+
     /// The address of bytes that are all in the mapping.
     fn address(&self, at: u64, bytes: usize) -> io::Result<NonNull<u8>> {
         match at.checked_add(bytes as u64).filter(|end| *end <= self.bytes as u64) {
@@ -246,6 +260,34 @@ impl Mapping {
 impl Memory for Mapping {
     fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    fn present_bytes(&self) -> u64 {
+        if self.is_allotted.get().is_some() { self.bytes() } else { self.kept_bytes }
+    }
+
+    fn allot(&self) -> io::Result<()> {
+        if self.is_allotted.get().is_some() {
+            return Ok(());
+        }
+        let (metadata, bytes) = (self.file.metadata()?, self.bytes as u64);
+        let allotted = metadata.blocks() * 512;
+        // A file of this length may have holes, if it was copied: a store there would find a full disk by a signal.
+        if metadata.len() < bytes || allotted < bytes {
+            self.refuse_without_room(bytes.saturating_sub(allotted))?;
+            match fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => {}
+                Err(Errno::OPNOTSUPP) => self.file.set_len(bytes)?,
+                Err(error) => {
+                    // Some file systems keep what they gave until there was no more.
+                    self.file.set_len(metadata.len())?;
+                    return Err(error.into());
+                }
+            }
+            self.file.sync_all()?;
+        }
+        self.is_allotted.get_or_init(|| ());
+        Ok(())
     }
 
     unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -45,6 +45,19 @@ pub trait Memory: Send + Sync + Debug {
     /// How many there are.
     fn bytes(&self) -> u64;
 
+    /// How many of them are there: what an earlier user left, and all once [`Memory::allot`] has taken room.
+    fn present_bytes(&self) -> u64 {
+        self.bytes()
+    }
+
+    /// Takes room on the medium for all of them, once; until then only those may be touched that are there.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is not as much room; nothing of it is taken then.
+    fn allot(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Stores `bytes` at `at`. Durable after [`Memory::persist`]; parts of it may be before.
     ///
     /// # Safety

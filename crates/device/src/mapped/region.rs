@@ -57,6 +57,14 @@ impl Region {
         self.memory.check()
     }
 
+    /// Takes room for all of it, before any extent is taken.
+    ///
+    /// # Errors
+    /// As [`Memory::allot`].
+    pub fn allot(&self) -> io::Result<()> {
+        self.memory.allot()
+    }
+
     /// Where it is, for people.
     pub fn place(&self) -> String {
         self.memory.place()
@@ -86,14 +94,18 @@ impl Region {
         for piece in pieces {
             let bounds = [piece.start, piece.end];
             let is_whole = piece.start < piece.end && bounds.iter().all(|at| at.is_multiple_of(PAGE_BYTES));
+            let refuse = |why: &str| {
+                let why = format!("bytes {} to {} of {} {why}", piece.start, piece.end, self.place());
+                Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            };
+            let present = self.memory.present_bytes();
+            if is_whole && piece.end > present {
+                return refuse(&format!(
+                    "are lost: it was cut short, and had {present} bytes when it was opened"
+                ));
+            }
             if !is_whole || !self.space().take_at(piece.clone()) {
-                let why = format!(
-                    "bytes {} to {} of {} cannot be a file's: another has them, or it ends before",
-                    piece.start,
-                    piece.end,
-                    self.place()
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                return refuse("cannot be a file's: another has them, or it ends before");
             }
             extent.pieces.push(piece.clone());
         }
@@ -168,6 +180,7 @@ impl Extent {
         if more == 0 {
             return Ok(());
         }
+        self.region.allot()?;
         let mut space = self.region.space();
         if let Some(last) = self.pieces.last_mut()
             && space.take_at(last.end..last.end + more)

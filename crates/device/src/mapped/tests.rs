@@ -354,6 +354,7 @@ fn lines_are_written_back_where_the_kernel_is_asked_for_pages_and_where_it_is_no
             false => Mapping::open(&path, 64 << 10),
         };
         let (memory, before) = (memory.unwrap(), touched().written);
+        memory.allot().unwrap();
         #[expect(unsafe_code, reason = "the memory is this test's alone")]
         // SAFETY: as said.
         unsafe { memory.store(5000, &[9; 9000]) }.unwrap();
@@ -366,6 +367,46 @@ fn lines_are_written_back_where_the_kernel_is_asked_for_pages_and_where_it_is_no
     }
     let read = std::fs::read(&path).unwrap();
     assert_eq!((read.len(), read[4999], &read[5000..14_000]), (64 << 10, 0, &[9; 9000][..]));
+}
+
+#[test]
+fn what_is_behind_the_end_of_a_shorter_file_can_be_claimed_by_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("PMEM");
+    let bytes = || path.metadata().unwrap().len();
+    let new = Mapping::open(&path, 64 << 10).unwrap();
+    assert_eq!((new.present_bytes(), bytes()), (0, 0), "nothing is taken yet");
+    new.allot().unwrap();
+    assert_eq!((new.present_bytes(), bytes()), (64 << 10, 64 << 10));
+    drop(new);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(4096).unwrap();
+    let region = Region::new(Box::new(Mapping::open(&path, 64 << 10).unwrap()));
+    let piece = |from: u64| from * PAGE_BYTES..(from + 1) * PAGE_BYTES;
+    let kept = region.claim(&[piece(0)]).unwrap();
+    for pieces in [vec![piece(1)], vec![piece(0), piece(1)]] {
+        let refused = region.claim(&pieces[pieces.len() - 1..]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        assert!(refused.to_string().contains("cut short, and had 4096 bytes"), "{refused}");
+    }
+    assert_eq!(bytes(), 4096, "who only looks changes nothing");
+    // The first that is taken takes room for all.
+    let mut taken = region.take(PAGE_BYTES).unwrap();
+    taken.store(0, &[1; PAGE_BYTES as usize]).unwrap();
+    assert_eq!(bytes(), 64 << 10);
+    region.check().unwrap();
+    drop((kept, taken));
+}
+
+#[test]
+fn a_file_system_is_not_filled_to_find_out_that_it_has_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("PMEM");
+    let memory = Mapping::open(&path, 1 << 45).unwrap();
+    let full = memory.allot().unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    assert!(full.to_string().contains("needs 35184372088832 bytes more, and its file system has"), "{full}");
+    assert_eq!(path.metadata().unwrap().len(), 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer};
 use crate::memtable::MemCursor;
 use crate::store::SLAB_TIER;
-use crate::table::Way;
+use crate::table::{InFloor, Way};
 use crate::version::TableHandle;
 use std::fmt;
 use std::sync::Arc;
@@ -24,10 +24,14 @@ pub struct VersionFound {
 }
 
 impl VersionFound {
+    fn new(trailer: Trailer, value_bytes: u64) -> Self {
+        let Seq(sequence) = trailer.seq();
+        let is_put = trailer.kind() == Some(Kind::Put);
+        Self { sequence, value_bytes: is_put.then_some(value_bytes) }
+    }
+
     fn of(entry: &Entry<'_>) -> Self {
-        let Seq(sequence) = entry.trailer.seq();
-        let is_put = entry.trailer.kind() == Some(Kind::Put);
-        Self { sequence, value_bytes: is_put.then_some(entry.value.len() as u64) }
+        Self::new(entry.trailer, entry.value.len() as u64)
     }
 }
 
@@ -99,7 +103,7 @@ impl Engine {
         for (number, level) in current.version.levels.iter().enumerate() {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.tops().filter_map(|run| run.table_of(key)) {
-                holdings.push(self.holding_of(number, table, key, Trailer::read_at(at))?);
+                holdings.extend(self.holdings_of(number, table, key, Trailer::read_at(at))?);
             }
         }
         let mut reads = vec![0; tiers];
@@ -113,17 +117,35 @@ impl Engine {
         Ok(Explanation { sequence: at.0, holdings, reads })
     }
 
-    fn holding_of(
+    /// A table of blocks, or each floor of a tree from the top.
+    fn holdings_of(
         &self,
         level: usize,
         handle: &Arc<TableHandle>,
         key: &[u8],
         bound: Trailer,
-    ) -> Result<Holding> {
+    ) -> Result<Vec<Holding>> {
         let (table, meta) = (handle.table()?, &handle.meta);
-        let Way { meta_reads, data_reads, excluded } = table.way_to(&self.tables.cache, key, bound)?;
-        let numbers: Vec<String> = handle.tree().map(|table| table.meta.number.to_string()).collect();
         let mut reads = vec![0; self.tiers.all.len()];
+        let tier = Some(meta.data_tier as usize);
+        if let Some(tree) = table.tree() {
+            let floors = tree.versions_by_floor(key)?;
+            let name = |below: usize, floor: &InFloor| match floors.len() {
+                1 => format!("level {level}, table {}", floor.table),
+                _ => format!("level {level}, table {}, floor {}", floor.table, below + 1),
+            };
+            let floor = |(below, floor): (usize, &InFloor)| Holding {
+                container: name(below, floor),
+                tier,
+                excluded_by_filter: floor.excluded,
+                versions: floor.versions.iter().map(|(trailer, n)| VersionFound::new(*trailer, *n)).collect(),
+                reads: reads.clone(),
+                answers: false,
+            };
+            let below = (0..floors.len()).rev();
+            return Ok(below.zip(&floors).map(floor).collect());
+        }
+        let Way { meta_reads, data_reads, excluded } = table.way_to(&self.tables.cache, key, bound)?;
         reads[meta.meta_tier as usize] += meta_reads;
         reads[meta.data_tier as usize] += data_reads;
         let cursor = || {
@@ -131,14 +153,14 @@ impl Engine {
             Ok(table.cursor_over(data, self.tables.cache.clone(), self.options.block_bytes as usize))
         };
         let versions = if excluded { Vec::new() } else { versions(&mut cursor()?, key)? };
-        Ok(Holding {
-            container: format!("level {level}, table {}", numbers.join(" on ")),
-            tier: Some(meta.data_tier as usize),
+        Ok(vec![Holding {
+            container: format!("level {level}, table {}", meta.number),
+            tier,
             excluded_by_filter: excluded,
             versions,
             reads,
             answers: false,
-        })
+        }])
     }
 }
 

@@ -55,6 +55,7 @@ use cuesta_sched::{Mutex, Sched};
 use keyspaces::Creations;
 use operations::Operations;
 use snapshots::Snapshots;
+use stats::OpenStats;
 use std::sync::{Arc, OnceLock};
 use store::Store;
 use turn::Turn;
@@ -109,6 +110,7 @@ pub(crate) struct Engine {
     pub(crate) objects: Option<Store>,
     pub(crate) pacer: Pacer,
     pub(crate) operations: Operations,
+    pub(crate) opened: OpenStats,
     /// Why writes are refused for good.
     pub(crate) failure: OnceLock<Error>,
     pub(crate) log_room: LogRoom,

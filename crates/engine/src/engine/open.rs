@@ -27,7 +27,7 @@ use super::guards::ready_for_floors;
 use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
-use super::stats::restore_counters;
+use super::stats::{OpenStats, restore_counters};
 use super::store::{LoadFrom, Store, image_tier, keys_of, load, tracker_of};
 use super::turn::Turn;
 use super::write::{Lead, OldLog, WriteQueue, apply_payload};
@@ -56,6 +56,7 @@ use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// What the world hands in: one directory per tier, and the scheduler.
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ pub(crate) struct Found {
     pub(crate) manifest: Replayed,
     pub(crate) listed: Vec<Vec<Listed>>,
     seed: u64,
+    /// When looking for them began.
+    began: Duration,
 }
 
 impl Engine {
@@ -286,6 +289,7 @@ fn refuse_remains(tiers: &Tiers, superblocks: &[Option<Superblock>]) -> Result<(
 
 /// Makes an empty store.
 fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
+    tiers.all.iter().try_for_each(Tier::allot_memory)?;
     let mut rng = world.sched.rng(0x5709_e1d0);
     let mut store = StoreId(0);
     while store.0 == 0 {
@@ -321,6 +325,7 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
 
 /// Reads what exists; writes nothing.
 pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: Locks) -> Result<Found> {
+    let began = world.sched.now();
     let superblocks = check_superblocks(&tiers, read_superblocks(&tiers)?)?;
     let store = superblocks[0].store;
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
@@ -336,7 +341,7 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     claim_memory(&tiers, &catalog)?;
     let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
     check_files(&tiers, &catalog, &listed)?;
-    Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, seed })
+    Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, seed, began })
 }
 
 /// The tiers must be those of one store, in order, and at epochs that a run or a crash of it could have left.
@@ -467,6 +472,7 @@ struct Recovered {
     copied: Option<Copied>,
     /// It was little enough to be left in the logs that it came from.
     is_little: bool,
+    bytes: u64,
 }
 
 /// Batches as they came out of a log: records with holes for their headers, and each one's numbers and payload length.
@@ -486,10 +492,14 @@ impl Copied {
 impl Found {
     /// The rest of open: everything that writes.
     fn recover(mut self, options: Options, world: World) -> Result<(Arc<Engine>, Locks)> {
+        self.tiers.all.iter().try_for_each(Tier::allot_memory)?;
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
             tier.count(listed.iter().map(|file| file.bytes).sum());
         }
+        let (began, mut opened) = (self.began, OpenStats::default());
+        let now = world.sched.now();
         let mut recovered = self.replay(&options)?;
+        (opened.log_took, opened.log_bytes) = (world.sched.now() - now, recovered.bytes);
         let store = self.superblocks[0].store;
         let has_store = self.catalog.profile.has_store();
         let (tiers, garbage) = (&self.tiers, &self.tables.garbage);
@@ -509,11 +519,13 @@ impl Found {
         if planted::has(Bug::NumbersReused) {
             last_seq = Seq(last_seq.0.saturating_sub(2));
         }
+        let now = world.sched.now();
         let keep = was_closed && recovered.is_little && recovered.log.resumable;
         let log = match keep {
             true => self.resume_log(recovered.log.end, options.log_file_bytes())?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
         };
+        opened.log_took += world.sched.now() - now;
         if options.adds_floors() && !planted::has(Bug::GuardsNotReady) {
             let ready = ready_for_floors(&self.catalog.version);
             if ready != Edit::default() {
@@ -555,6 +567,7 @@ impl Found {
             generation: 0,
         };
         let sched = world.sched;
+        opened.took = sched.now() - began;
         let engine = Arc::new(Engine {
             queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted, older), last_seq),
             root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
@@ -571,6 +584,7 @@ impl Found {
             background: Background::new(&sched, options.memtable_bytes()),
             pacer: Pacer::new(&sched),
             operations,
+            opened,
             failure: OnceLock::new(),
             log_room,
             closed: AtomicBool::new(false),
@@ -596,7 +610,7 @@ impl Found {
         let (mut writer, mut memtable) = MemTable::new(self.seed);
         let (mut tables, mut sealed) = (Vec::new(), Vec::new());
         let has_store = self.catalog.profile.has_store();
-        let (mut copied, mut is_little) = (Some(Copied::default()), true);
+        let (mut copied, mut is_little, mut bytes) = (Some(Copied::default()), true, 0);
         // Numbers in use by files that no edit names: what a crash left, and the logs themselves.
         let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
         let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
@@ -607,6 +621,7 @@ impl Found {
                 return Err(Error::corrupt("log", header.durable.offset, found));
             }
             apply_payload(&mut writer, payload, header.first_seq)?;
+            bytes += payload.len() as u64;
             is_little &= writer.used_bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
             match !is_little && !has_store {
                 true => copied = None,
@@ -621,7 +636,7 @@ impl Found {
             }
             Ok(())
         })?;
-        Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little })
+        Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little, bytes })
     }
 
     /// Writes a replayed memtable as tables: their run's age, and what they are.

@@ -95,6 +95,17 @@ pub struct ObjectStats {
     pub damaged: u64,
 }
 
+/// What it took to open the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenStats {
+    /// From the first file that was read until calls were taken.
+    pub took: Duration,
+    /// Of this, what reading the log took, and putting what it held into another log or into tables.
+    pub log_took: Duration,
+    /// Bytes of keys and values, with their framing, that the log held.
+    pub log_bytes: u64,
+}
+
 /// Bytes of memory, by holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
@@ -132,6 +143,8 @@ pub struct CacheStats {
 pub struct Stats {
     /// Whether it takes writes.
     pub state: StoreState,
+    /// How it was opened.
+    pub opened: OpenStats,
     /// Number of the last write that readers see.
     pub sequence: u64,
     /// Fastest first.
@@ -293,6 +306,7 @@ impl Engine {
         });
         Stats {
             state,
+            opened: self.opened,
             objects,
             sequence: self.visible().0,
             levels: current.version.levels.iter().map(level).collect(),
@@ -379,6 +393,9 @@ impl fmt::Display for Stats {
             StoreState::OutOfRoom(why) => writeln!(f, "state      out of room: {why}")?,
             StoreState::ReadOnly(why) => writeln!(f, "state      read-only: {why}")?,
         }
+        let [took, log_took] = [self.opened.took, self.opened.log_took].map(|took| took.as_secs_f64() * 1e3);
+        let log_bytes = Size(self.opened.log_bytes);
+        writeln!(f, "opened     in {took:.1} ms, {log_took:.1} ms of it for {log_bytes} of log")?;
         for (i, tier) in self.tiers.iter().enumerate() {
             let share = tier.used_bytes as f64 * 100.0 / tier.capacity_bytes.max(1) as f64;
             let (used, capacity) = (Size(tier.used_bytes), Size(tier.capacity_bytes));

@@ -18,7 +18,7 @@ pub use compression::Compression;
 
 pub(crate) use blocks::{BlocksWriter, WriterOptions};
 pub(crate) use floor::{
-    ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter,
+    ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter, InFloor,
     SECTOR_BYTES as FLOOR_SECTOR_BYTES, Tree,
 };
 pub(crate) use properties::Properties;
@@ -282,6 +282,17 @@ impl Table {
         match &self.form {
             Form::Blocks(table) => blocks::verify(table, progress),
             Form::Floor(_, tree) => floor::verify(tree, progress),
+        }
+    }
+
+    /// In words, a line at a time: what it says of itself, and every entry. Of a tree the topmost floor.
+    pub(crate) fn describe(&self, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        match &self.form {
+            Form::Blocks(table) => {
+                table.properties().to_string().lines().try_for_each(&mut *say)?;
+                blocks::walk(table, &mut |entry| say(&format!("{entry:?}")))
+            }
+            Form::Floor(_, tree) => floor::describe(tree, say),
         }
     }
 

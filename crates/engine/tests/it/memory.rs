@@ -52,12 +52,93 @@ fn memory_that_was_cut_short_while_the_store_was_closed_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).close().unwrap();
     cut(dir.path(), 4096);
-    // What is missing has come back as zeros.
-    let db = Db::open(&options(dir.path())).unwrap();
-    for i in 0..KEYS {
-        let error = db.get(key(i)).unwrap_err();
+    // Whoever has looked has left it as it was.
+    for _ in 0..2 {
+        let error = Db::open(&options(dir.path())).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Corrupt { .. }), "{error}");
+        assert!(error.to_string().contains("it was cut short, and had 4096 bytes"), "{error}");
+        let found = cuesta::verify(&options(dir.path()), &mut |_| {}).unwrap();
+        assert!(found.problems[0].message.contains("it was cut short"), "{found:?}");
     }
+}
+
+#[test]
+fn memory_that_its_file_system_has_no_room_for_is_refused_and_nothing_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut large = options(dir.path());
+    large.tiers[0].capacity_bytes = 32 << 40;
+    let full = Db::open(&large).unwrap_err();
+    assert_eq!(*full.kind(), ErrorKind::Full, "{full}");
+    assert!(full.to_string().contains("take room for persistent memory"), "{full}");
+    // Nor does a store that is there grow by half.
+    filled(dir.path()).close().unwrap();
+    assert_eq!(*Db::open(&large).unwrap_err().kind(), ErrorKind::Full);
+    let db = Db::open(&options(dir.path())).unwrap();
+    assert_eq!(db.scan(Range::all()).unwrap().count() as u64, KEYS);
+}
+
+#[test]
+fn the_largest_values_lie_in_floors_like_others() {
+    const VALUES: u8 = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path());
+    (options.memory_bytes, options.tiers[0].capacity_bytes) = (2 << 30, 1 << 30);
+    let value = |i: u8| {
+        let mut value = vec![i; 64 << 20];
+        value[12_345_678] = 200;
+        value
+    };
+    let check = |db: &Db| {
+        for i in 0..VALUES {
+            let found = db.get([i]).unwrap().unwrap();
+            assert!(found == value(i)[..], "value {i}");
+        }
+        assert_eq!(db.scan(Range::all()).unwrap().count(), usize::from(VALUES) + 1);
+    };
+    let db = Db::open(&options).unwrap();
+    for round in 0..2 {
+        for i in 0..VALUES {
+            db.put([i], if round == 0 { vec![9; 64 << 20] } else { value(i) }).unwrap();
+        }
+        db.put(b"little", b"one").unwrap();
+        db.flush().unwrap();
+    }
+    db.wait_for_background().unwrap();
+    assert!(db.stats().levels.iter().any(|level| level.tables > 0));
+    check(&db);
+    db.close().unwrap();
+    check(&Db::open(&options).unwrap());
+}
+
+#[test]
+fn a_floor_is_told_in_words_wherever_its_pieces_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&options(dir.path())).unwrap();
+    for round in 0..3u8 {
+        db.put(b"each", [round; 3]).unwrap();
+        db.put([b'k', round], b"once").unwrap();
+        db.flush().unwrap();
+    }
+    let holdings = db.explain(b"each").unwrap().holdings;
+    let tables: Vec<u64> = holdings
+        .iter()
+        .filter_map(|holding| {
+            holding.container.strip_prefix("level 0, table ")?.split(',').next()?.parse().ok()
+        })
+        .collect();
+    let told = |number| {
+        let mut text = String::new();
+        cuesta::inspect_table(&options(dir.path()), number, &mut text).map(|()| text)
+    };
+    assert_eq!(*told(tables[0]).unwrap_err().kind(), ErrorKind::Locked);
+    db.close().unwrap();
+    let top = told(tables[0]).unwrap();
+    assert!(top.contains("in persistent memory at [") && top.contains("floor 3 of its tree"), "{top}");
+    let (first, second) = (format!("0 -> entry 0 of table {}: ", tables[1]), "1 -> nothing: ");
+    assert!(top.contains(&first) && top.contains(second) && top.contains("each #"), "{top}");
+    assert!(told(tables[2]).unwrap().contains("lies on nothing"));
+    let none = told(999).unwrap_err();
+    assert!(none.to_string().contains("no table 999; it has 3 tables"), "{none}");
 }
 
 #[test]

@@ -6,8 +6,8 @@
 //! [`feed`] makes changes out of any bytes: cases draw these by their seed, the targets in `fuzz/` let libFuzzer find
 //! them.
 
-use crate::fixture::{Shared, contents, options, world};
-use cuesta::{Db, Durability, Options};
+use crate::fixture::{Kind, Shared, contents, kind, options, world};
+use cuesta::{Db, Durability, MEMORY_NAME, Options};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 
@@ -28,13 +28,15 @@ pub enum Format {
     Slab,
     /// Images of that store.
     Image,
+    /// Floors, in persistent memory.
+    Floor,
     /// All of them.
     Store,
 }
 
 impl Format {
     /// Every one; an input kept in `crates/sim/hostile` begins with its name.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Log,
         Self::Manifest,
         Self::Superblock,
@@ -42,8 +44,24 @@ impl Format {
         Self::Meta,
         Self::Slab,
         Self::Image,
+        Self::Floor,
         Self::Store,
     ];
+
+    /// The kind of stores that has such files; `None` where all have.
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Slab | Self::Image => Some(Kind::PrismDb),
+            Self::Floor => Some(Kind::NvLsm),
+            _ => None,
+        }
+    }
+
+    /// Whether stores of the present kind have such files.
+    fn is_there(self) -> bool {
+        let of_blocks = matches!(self, Self::Data | Self::Meta);
+        self.kind().is_none_or(|of| of == kind()) && !(of_blocks && kind() == Kind::NvLsm)
+    }
 
     fn includes(self, name: &str) -> bool {
         match self {
@@ -54,6 +72,7 @@ impl Format {
             Self::Meta => name.starts_with("meta-"),
             Self::Slab => name.starts_with("slab-"),
             Self::Image => name.starts_with("image-"),
+            Self::Floor => name == MEMORY_NAME,
             Self::Store => true,
         }
     }
@@ -61,11 +80,20 @@ impl Format {
 
 /// Longest file that a change may make.
 const BYTES_MAX: usize = 1 << 20;
+/// Of persistent memory.
+const MEMORY_BYTES: u64 = 4 << 20;
+/// Changes of persistent memory go to sectors that hold something.
+const SECTOR_BYTES: usize = 512;
 /// Changes taken out of one input.
 const CHANGES_MAX: usize = 16;
 
 fn small() -> Options {
-    Options { block_bytes: 512, ..options(3, Durability::Os) }
+    let mut options = Options { block_bytes: 512, ..options(3, Durability::Os) };
+    // It is copied for each change.
+    for tier in options.tiers.iter_mut().filter(|tier| tier.persistent_memory) {
+        tier.capacity_bytes = MEMORY_BYTES;
+    }
+    options
 }
 
 /// A store closed cleanly, and one killed with a log to be replayed; made without checksums.
@@ -131,6 +159,33 @@ impl<'a> Input<'a> {
     }
 }
 
+/// Where in a file changes may be.
+enum Places {
+    Anywhere(usize),
+    Sectors(Vec<usize>),
+}
+
+impl Places {
+    fn of(name: &str, bytes: &[u8]) -> Self {
+        if name != MEMORY_NAME {
+            return Self::Anywhere(bytes.len());
+        }
+        let sectors = bytes.chunks_exact(SECTOR_BYTES).enumerate();
+        let used = sectors.filter(|(_, sector)| sector.iter().any(|byte| *byte != 0));
+        Self::Sectors(used.map(|(i, _)| i * SECTOR_BYTES).collect())
+    }
+
+    fn draw(&self, input: &mut Input<'_>) -> Option<usize> {
+        match self {
+            Self::Anywhere(bytes) => input.below(*bytes),
+            Self::Sectors(sectors) => {
+                let drawn = input.below(sectors.len() * SECTOR_BYTES)?;
+                sectors.get(drawn / SECTOR_BYTES).map(|sector| sector + drawn % SECTOR_BYTES)
+            }
+        }
+    }
+}
+
 /// One change of the files that an input stands for; `None` at its end.
 fn change(disk: &SimDisk, format: Format, input: &mut Input<'_>) -> Option<()> {
     let mut files = Vec::new();
@@ -141,23 +196,24 @@ fn change(disk: &SimDisk, format: Format, input: &mut Input<'_>) -> Option<()> {
     let (kind, which) = (input.byte()?, input.byte()?);
     let (tier, name) = files.get(which % files.len().max(1))?;
     let mut bytes = disk.read_file(*tier, name);
+    let places = Places::of(name, &bytes);
     match if bytes.is_empty() { 4 } else { kind % 5 } {
         // Bytes of the input, in place.
         0 | 1 => {
-            let (at, len) = (input.below(bytes.len())?, input.byte()? % 32);
+            let (at, len) = (places.draw(input)?, input.byte()? % 32);
             let new = input.take(len)?;
             let end = (at + len).min(bytes.len());
             bytes[at..end].copy_from_slice(&new[..end - at]);
         }
         // Bytes of the file, elsewhere.
         2 => {
-            let (from, to, len) = (input.below(bytes.len())?, input.below(bytes.len())?, input.below(4096)?);
+            let (from, to, len) = (places.draw(input)?, places.draw(input)?, input.below(4096)?);
             let len = len.min(bytes.len() - from.max(to));
             bytes.copy_within(from..from + len, to);
         }
         // A number, little-endian, one step aside.
         3 => {
-            let (at, step) = (input.below(bytes.len())?, input.byte()?);
+            let (at, step) = (places.draw(input)?, input.byte()?);
             bytes[at] = bytes[at].wrapping_add([1, 255, 128, 16][step % 4]);
         }
         _ => bytes.resize(input.below(BYTES_MAX.min(bytes.len() * 2 + 4096))?, 0),
@@ -196,7 +252,8 @@ pub fn feed(format: Format, input: &[u8]) {
 }
 
 pub(super) fn case(seed: u64) -> Result<u64, String> {
-    let format = Format::ALL[(seed % Format::ALL.len() as u64) as usize];
+    let formats: Vec<Format> = Format::ALL.into_iter().filter(|format| format.is_there()).collect();
+    let format = formats[(seed % formats.len() as u64) as usize];
     let mut rng = Rng::new(seed ^ 0x0bad);
     let mut input = vec![rng.below(2) as u8];
     for _ in 0..1 + rng.below(4) {

@@ -40,7 +40,12 @@ pub(super) const PAPER: Paper = Paper {
             &[plans::YCSB],
             claims::figure_18,
         ),
-        Experiment::judged("s64", "opening a store, its log apart", &[plans::MAIN], claims::section_6_4),
+        Experiment::judged(
+            "s64",
+            "opening a store after a kill, its log apart",
+            &[plans::KILLED],
+            claims::section_6_4,
+        ),
         Experiment::judged(
             "block",
             "the same ways of compaction on a fast and a capacity tier",
@@ -68,6 +73,13 @@ pub(super) const PAPER: Paper = Paper {
             shown::figure_12,
         ),
         Experiment::shown("fig18s", "YCSB's workloads, with two floors as well", &[plans::YCSB], shown::ycsb),
+        Experiment::shown(
+            "s44",
+            "fences that flushes and merges wait for, and lines written back",
+            &[plans::MAIN],
+            shown::section_4_4,
+        ),
+        Experiment::shown("s64n", "s64's seconds themselves", &[plans::KILLED], shown::section_6_4),
         Experiment::shown("fig13", "mixes by the number of floors", &[plans::FLOORS], shown::figure_13),
         Experiment::shown("dram", "memory that stores held at most", &[plans::MAIN], shown::dram),
     ],

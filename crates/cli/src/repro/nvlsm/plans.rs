@@ -4,6 +4,9 @@
 //! table, is 2 MB for each fifty million records, ten runs of level 0 make a merge due, and levels differ by ten, so that there are as
 //! many levels and runs as in the paper. One client; memory is modelled as PCM unless a run says otherwise, and filters are off.
 //! The paper's stores have one thread; here merges run beside the client, so times are those until a store has no work left.
+//!
+//! Reads depend on how many runs level 0 has, and where a load leaves it is chance, for each way of compaction another. So before each of
+//! the five turns of reads there are updates that make two runs of the ten at which level 0 is merged.
 
 use super::run;
 use crate::measure::process::Devices;
@@ -15,11 +18,15 @@ const RECORDS: f64 = 1e7;
 const VALUE_BYTES: usize = 128;
 /// What a run of level 0 has for each record, in bytes.
 const RUN_SHARE: f64 = 2e6 / 5e7;
+/// What level 0 gets before each turn of reads, in runs.
+const UPDATED_RUNS: f64 = 2.0;
+/// What an entry takes in a memtable, about.
+const ENTRY_BYTES: f64 = 192.0;
 /// Least memtable that there is.
 const RUN_BYTES_MIN: u64 = 64 << 10;
-const ROUNDS: u64 = 3;
-/// Room a store has, in tenths of its data: what is mapped is taken from memory at once.
-const ROOM_TENTHS: u64 = 25;
+const ROUNDS: u64 = 5;
+/// Room a store has, in tenths of its entries: what is mapped is taken from memory at once.
+const ROOM_TENTHS: u64 = 16;
 const ROOM_BYTES_MIN: u64 = 16 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;
 /// On block devices memory and the fast tier have one part in so many of the data, as for other papers' experiments.
@@ -65,10 +72,20 @@ pub(super) const YCSB: Run = run("nvlsm-ycsb", |setting| {
     let base = base(setting);
     let load = Config { distribution: None, ..base.load.clone() };
     let stage = |workload| match workload {
-        E => stage(setting, E, 0.005),
-        other => stage(setting, other, 0.05),
+        E => stage(setting, E, 0.003),
+        other => stage(setting, other, 0.03),
     };
     Plan { entries, load, stages: [A, B, C, F, D, E].map(stage).to_vec(), ..base }
+});
+/// A store that is killed with updates in its log, and opened again.
+pub(super) const KILLED: Run = run("nvlsm-killed", |setting| {
+    let entries = vec![ours(setting, NVLSM, "nvlsm,floors=10", PCM)];
+    let stages = vec![
+        stage(setting, Workload::W, 0.01),
+        stage(setting, Workload::W20, 0.01),
+        stage(setting, Workload::C, 0.001),
+    ];
+    Plan { entries, stages, rounds: 1, killed: true, ..base(setting) }
 });
 /// The same trees on a fast and a capacity tier, in blocks.
 pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
@@ -82,8 +99,8 @@ pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
     Plan {
         entries: kinds.map(tiered).to_vec(),
         stages: vec![
-            stage(setting, Workload::C, 0.005),
-            stage(setting, Workload::Seek, 0.002),
+            updated(setting, Workload::C, 0.003),
+            updated(setting, Workload::Seek, 0.0012),
             writes(setting, Workload::W),
         ],
         fast_bytes: (base.data_bytes / FAST_SHARE).max(ROOM_BYTES_MIN),
@@ -111,9 +128,14 @@ fn records(setting: &Setting) -> u64 {
     (RECORDS * setting.scale) as u64
 }
 
+/// Bytes of a run of level 0.
+fn run_bytes(setting: &Setting) -> u64 {
+    ((records(setting) as f64 * RUN_SHARE) as u64).max(RUN_BYTES_MIN)
+}
+
 /// What gives a store of ours the paper's shape.
 fn shape(setting: &Setting) -> String {
-    let run = ((records(setting) as f64 * RUN_SHARE) as u64).max(RUN_BYTES_MIN);
+    let run = run_bytes(setting);
     format!("table={run},memtable={run},level0=10")
 }
 
@@ -131,21 +153,30 @@ fn all_three(setting: &Setting, memory: &str) -> Vec<Entry> {
 /// So many operations for each record in a turn.
 fn stage(setting: &Setting, workload: Workload, each: f64) -> Stage {
     let operations = ((records(setting) as f64 * each) as u64).max(1);
-    Stage { workload, warm_up: None, turn: Length::Operations(operations) }
+    Stage::new(workload, Length::Operations(operations))
+}
+
+/// The same, with updates before each turn.
+fn updated(setting: &Setting, workload: Workload, each: f64) -> Stage {
+    let updates = UPDATED_RUNS * run_bytes(setting) as f64 / ENTRY_BYTES;
+    Stage { updates: Some(updates as u64), ..stage(setting, workload, each) }
 }
 
 fn writes(setting: &Setting, workload: Workload) -> Stage {
-    stage(setting, workload, 0.1)
+    stage(setting, workload, 0.06)
 }
 
 fn reads(setting: &Setting) -> Stage {
-    stage(setting, Workload::C, 0.05)
+    updated(setting, Workload::C, 0.03)
 }
 
 fn main_on(setting: &Setting, memory: &str) -> Plan {
     use Workload::{A, Range48, Range1024, Seek, W, W20, W80};
-    let ranges =
-        [stage(setting, Seek, 0.02), stage(setting, Range48, 0.01), stage(setting, Range1024, 0.001)];
+    let ranges = [
+        updated(setting, Seek, 0.012),
+        updated(setting, Range48, 0.006),
+        updated(setting, Range1024, 0.0006),
+    ];
     let stages = std::iter::once(reads(setting))
         .chain(ranges)
         .chain([W, W80, A, W20].map(|workload| writes(setting, workload)))
@@ -183,6 +214,7 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
             phase: 0,
         },
         rounds: ROUNDS,
+        killed: false,
         dir: setting.dir.clone(),
         fast_bytes: room,
         capacity_bytes: room,

@@ -1,6 +1,8 @@
 //! Figures of the paper that are printed beside what is claimed, and are judged by nobody.
 
-use super::claims::{amplification, bytes_per_get, lines_per_get, reads_per_get, room, time};
+use super::claims::{
+    amplification, bytes_per_get, counter, gauge, lines_per_get, opened, reads_per_get, room, time,
+};
 use crate::measure::run::{Record, Turn};
 use crate::repro::numbers::{median, names, table};
 use cuesta_bench::Workload;
@@ -54,6 +56,35 @@ pub(super) fn figure_9(records: &[&Record]) -> Vec<String> {
         "updates",
     ];
     table(&head, names(record).map(row))
+}
+
+/// What makes floors durable: a fence for each of the two files of a floor, and a sync of the manifest for each edit. The paper has six
+/// lines of a log flushed for each compaction, and none of what it writes (section 4.4).
+pub(super) fn section_4_4(records: &[&Record]) -> Vec<String> {
+    let record = records[0];
+    let each = |turn: &Turn, what: &str, of: &str| Some(counter(turn, what)? / counter(turn, of)?);
+    let row = |name: &str| {
+        let of = |what, job| median(record, Workload::W, name, move |turn| each(turn, what, job));
+        let numbers = vec![
+            of("syncs:fast:flush", "flushes"),
+            of("syncs:fast:compaction", "merges"),
+            of("syncs:fast:manifest", "merges"),
+            of("written:lines", "merges"),
+        ];
+        (name.to_owned(), numbers)
+    };
+    table(&["fences a flush", "a merge", "manifest", "lines a merge"], names(record).map(row))
+}
+
+/// Opening after kills (section 6.4).
+pub(super) fn section_6_4(records: &[&Record]) -> Vec<String> {
+    let after_kills = records[0].turns.iter().filter(|turn| turn.workload != Workload::Load);
+    let row = |turn: &Turn| {
+        let [all, without_log] = opened(turn).map_or([None; 2], |seconds| seconds.map(Some));
+        let log = gauge(turn, "open:log:bytes").map(|bytes| bytes / f64::from(1 << 20));
+        (format!("before {}", turn.workload.name()), vec![all, without_log, log])
+    };
+    table(&["open, s", "log apart, s", "log, MiB"], after_kills.map(row))
 }
 
 /// Operations a second by mix, on two kinds of memory (Fig. 11 and 12).

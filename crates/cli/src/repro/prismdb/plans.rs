@@ -100,11 +100,7 @@ pub(super) const CLIENTS: [Run; 5] = [
 ];
 pub(super) const PROMOTION: Run = run("prismdb-promotion", |setting| Plan {
     entries: vec![ours(PRISMDB, "prismdb")],
-    stages: vec![Stage {
-        workload: Workload::C,
-        warm_up: None,
-        turn: requests(setting, 3.0 / MANY_ROUNDS as f64),
-    }],
+    stages: vec![Stage::new(Workload::C, requests(setting, 3.0 / MANY_ROUNDS as f64))],
     rounds: MANY_ROUNDS,
     ..base(setting)
 });
@@ -141,9 +137,8 @@ fn stage(setting: &Setting, workload: Workload, rounds: u64) -> Stage {
         _ => (3.0, 0.5),
     };
     Stage {
-        workload,
         warm_up: Some(requests(setting, each * warm_up)),
-        turn: requests(setting, each * (1.0 - warm_up) / rounds as f64),
+        ..Stage::new(workload, requests(setting, each * (1.0 - warm_up) / rounds as f64))
     }
 }
 
@@ -193,6 +188,7 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
             phase: 0,
         },
         rounds: ROUNDS,
+        killed: false,
         dir: setting.dir.clone(),
         fast_bytes: data_bytes * FAST_PERCENT / 100,
         capacity_bytes: data_bytes * CAPACITY_TIMES,

@@ -42,9 +42,8 @@ fn plan(setting: &Setting) -> Plan {
             entry(QLC, Spread::Only("capacity")),
         ],
         stages: vec![Stage {
-            workload: Workload::A,
             warm_up: Some(Length::Seconds(10.0)),
-            turn: Length::Seconds(20.0),
+            ..Stage::new(Workload::A, Length::Seconds(20.0))
         }],
         load: Config {
             workload: Workload::Load,
@@ -59,6 +58,7 @@ fn plan(setting: &Setting) -> Plan {
             phase: 0,
         },
         rounds: 3,
+        killed: false,
         dir: setting.dir.clone(),
         fast_bytes: data_bytes * FAST_PERCENT / 100,
         capacity_bytes: data_bytes * 8,

@@ -22,8 +22,8 @@ mod writer;
 
 pub(crate) use cursor::TreeCursor;
 pub(crate) use entry::{ENTRY_BYTES, FLOORS_MAX, PREFIX_BYTES};
-pub(crate) use tree::Tree;
-pub(crate) use verify::verify;
+pub(crate) use tree::{InFloor, Tree};
+pub(crate) use verify::{describe, verify};
 pub(crate) use writer::{FloorOptions, FloorWriter};
 
 use super::Properties;

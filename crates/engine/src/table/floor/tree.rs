@@ -29,6 +29,17 @@ pub(crate) struct Hit<'a> {
     pub(crate) value: &'a [u8],
 }
 
+/// What one floor of a tree has of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InFloor {
+    /// The table that it is.
+    pub(crate) table: u64,
+    /// Its filter says that the key is not there, so nothing was looked for.
+    pub(crate) excluded: bool,
+    /// Versions, newest first, with the bytes of their values.
+    pub(crate) versions: Vec<(Trailer, u64)>,
+}
+
 /// A search on its way down.
 struct Cascade<'a> {
     floors: &'a [Arc<Floor>],
@@ -172,6 +183,26 @@ impl Tree {
             }
         }
         Ok(None)
+    }
+
+    /// What each floor has of `key`, from the top.
+    pub(crate) fn versions_by_floor(&self, key: &[u8]) -> Result<Vec<InFloor>> {
+        let (mut seats, mut found) = (Vec::new(), Vec::new());
+        self.seats(key, Trailer::FIRST, &mut seats)?;
+        for (floor, seat) in self.floors.iter().zip(seats).rev() {
+            let excluded = !floor.may_contain(key)?;
+            let mut versions = Vec::new();
+            for at in seat..if excluded { seat } else { floor.entries } {
+                if !floor.has_key(at, key)? {
+                    break;
+                }
+                let head = floor.head(at)?;
+                versions.push((head.trailer, u64::from(head.value_bytes)));
+            }
+            found.push(InFloor { table: floor.number, excluded, versions });
+        }
+        self.check_memory()?;
+        Ok(found)
     }
 
     /// Where the first entry at or behind the target lies in each floor; its number of entries for none.

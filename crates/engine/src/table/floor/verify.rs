@@ -1,7 +1,7 @@
 //! Reads every byte of a floor's two files and checks that they tell one story, and that its pointers lead where the floors
-//! below say.
+//! below say; and tells in words what is there.
 
-use super::{Floor, HEADER_BYTES, Part, Pointer, SECTOR_BYTES, Tree};
+use super::{Floor, HEADER_BYTES, Part, Pointer, SECTOR_BYTES, Shape, Tree};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
 use crate::key::{Cursor, Entry, Target};
@@ -73,6 +73,41 @@ pub(crate) fn verify(tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<()> {
     // Lookups read single lines of it.
     floor.piece(&floor.meta, offset as usize, bytes as usize)?;
     check_tail(floor)
+}
+
+/// The topmost floor of `tree` in words: what it says of itself, then each entry and where it points, handed to `say` a line at a time.
+///
+/// # Errors
+/// `Corrupt` with the file and the offset of what is wrong; what `say` does.
+pub(crate) fn describe(tree: &Tree, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+    let Some((floor, below)) = tree.floors().split_last() else { return Ok(()) };
+    let Shape { shared, slot, below: on, filter } = &floor.shape;
+    floor.properties.to_string().lines().try_for_each(&mut *say)?;
+    let lies = if *slot == 0 { "lies on nothing".to_owned() } else { format!("lies on table {on}") };
+    say(&format!(
+        "floor {} of its tree, {lies}; all keys begin with \"{}\"; a filter of {} bytes",
+        u32::from(*slot) + 1,
+        shared.escape_ascii(),
+        filter.bytes
+    ))?;
+    let mut cursor = super::cursor::FloorCursor::new(floor.clone());
+    cursor.go(Target::First)?;
+    for at in 0..floor.entries {
+        cursor.take_value()?;
+        let Some(entry) = cursor.entry() else { return Err(Error::internal("a floor ends early")) };
+        let leads = match floor.pointer(at)? {
+            Some(Pointer { slot, at }) => {
+                let table = below.get(usize::from(slot)).map_or(0, |floor| floor.number);
+                format!("entry {at} of table {table}")
+            }
+            None => "nothing".to_owned(),
+        };
+        let text = format!("{at} -> {leads}: {entry:?}");
+        floor.meta.check_memory()?;
+        say(&text)?;
+        cursor.next()?;
+    }
+    Ok(())
 }
 
 /// What lies behind the sectors with checksums of the meta part: these checksums, and the properties.

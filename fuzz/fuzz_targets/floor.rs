@@ -1,0 +1,2 @@
+#![no_main]
+cuesta_fuzz::target!(Floor);
