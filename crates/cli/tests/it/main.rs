@@ -333,7 +333,34 @@ fn a_store_in_persistent_memory_is_a_store_like_others() {
 
     std::fs::OpenOptions::new().write(true).open(memory.join("PMEM")).unwrap().set_len(4096).unwrap();
     let (code, why) = shell.fails(&with(&["get", "k00007"]));
-    assert!(code == 3 && why.contains("is missing"), "{code}: {why}");
+    assert!(code == 3 && why.contains("it was cut short"), "{code}: {why}");
+}
+
+#[test]
+fn a_store_that_is_killed_between_workloads_is_opened_with_its_log() {
+    let shell = Shell::new();
+    let told = shell.run(&[
+        "repro",
+        "nvlsm",
+        "s64",
+        "s64n",
+        "--scale",
+        "0.002",
+        "--dir",
+        "runs",
+        "--results",
+        "kept",
+    ]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("s64.recovery"), "{told}");
+    let rows: Vec<Vec<f64>> = told
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("before ")?.split_once(' '))
+        .map(|(_, numbers)| numbers.split_whitespace().map(|number| number.parse().unwrap()).collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{told}");
+    // Updates of the workload before are in the log.
+    assert!(rows.iter().all(|row| row[0] > row[1]) && rows[1][2] > 0.0, "{rows:?}");
 }
 
 #[test]

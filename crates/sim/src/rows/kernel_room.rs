@@ -5,16 +5,19 @@ use super::room::{Filled, INDEXES_FIT, delete_most};
 use crate::kernel::media::{Mount, image, make_ext4};
 use crate::kernel::scratch;
 use crate::kernel::script::{Script, reopened};
-use cuesta::{Db, Durability};
+use cuesta::{Db, Durability, ErrorKind, Options};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
 /// Bytes of each file system.
 const BYTES: u64 = 24 << 20;
+/// What names and locks may take.
+const ROOM_OF_NAMES: u64 = 64 << 10;
 /// Times the store fills up in one case.
 const CYCLES: u64 = 2;
 
@@ -38,6 +41,9 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     options.tiers[0].capacity_bytes = options.tiers[0].capacity_bytes.max(least);
     let mut rng = Rng::new(seed ^ 0x400e);
     let sched = Sched::real(seed);
+    if in_memory {
+        refuses_more_than_there_is(&options, mounts[0].at())?;
+    }
     let db = Db::open(&options).map_err(|error| error.to_string())?;
     let mut filled = Filled { db: &db, sched: &sched, now: BTreeMap::new(), at: 0 };
     for cycle in 0..CYCLES {
@@ -63,6 +69,29 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
         true => Ok(CYCLES),
         false => Err("after a reopen the store holds something else".to_owned()),
     }
+}
+
+/// Persistent memory that a file system has no room for is refused before anything of it is taken.
+fn refuses_more_than_there_is(options: &Options, at: &Path) -> Result<(), String> {
+    let mut large = options.clone();
+    large.tiers[0].capacity_bytes = 4 * BYTES;
+    match Db::open(&large) {
+        Err(error) if *error.kind() == ErrorKind::Full => {}
+        Err(error) => return Err(format!("memory for which there is no room: {error}")),
+        Ok(_) => return Err("memory for which there is no room was mapped".to_owned()),
+    }
+    // What little is there is the directory's and the lock's.
+    match used_bytes(at)? {
+        0..=ROOM_OF_NAMES => Ok(()),
+        taken => Err(format!("{taken} bytes are taken by a store that was refused")),
+    }
+}
+
+fn used_bytes(at: &Path) -> Result<u64, String> {
+    let files = |dir: &Path| -> std::io::Result<u64> {
+        fs::read_dir(dir)?.map(|entry| entry?.metadata().map(|file| file.blocks() * 512)).sum()
+    };
+    files(&at.join("store")).map_err(|error| format!("{}: {error}", at.display()))
 }
 
 /// Takes all room of a file system but so many bytes.

@@ -118,7 +118,13 @@ pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
 pub(super) const PEERS: Run = run("nvlsm-peers", |setting| {
     let peer =
         |name: &str| Entry { name: name.to_owned(), kind: name.to_owned(), spread: Spread::Only("fast") };
-    let entries = vec![ours(setting, LEVELED, LEVELED, "nvdimm,filter=10"), peer(ROCKSDB), peer(FJALL)];
+    let memory = "nvdimm,filter=10";
+    let entries = vec![
+        ours(setting, LEVELED, LEVELED, memory),
+        ours(setting, NVLSM, "nvlsm,floors=10", memory),
+        peer(ROCKSDB),
+        peer(FJALL),
+    ];
     Plan { entries, stages: vec![reads(setting)], ..base(setting) }
 });
 
