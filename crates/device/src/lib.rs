@@ -211,7 +211,7 @@ pub trait Directory: Send + Sync + Debug {
     /// claimed that is there: what was cut short cannot be told from what is new any more.
     ///
     /// # Errors
-    /// `StorageFull` when there is not as much room; nothing of it is taken then.
+    /// `StorageFull` when there is not as much room: the memory becomes no longer then.
     fn allot_memory(&self) -> io::Result<()> {
         Ok(())
     }

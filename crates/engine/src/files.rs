@@ -91,18 +91,19 @@ fn here(options: &Options) -> Result<(Options, World)> {
 /// What a store's files hold, with its locks held.
 fn find(options: &Options) -> Result<open::Found> {
     let (options, world) = here(options)?;
-    let tiers = open::tiers(&options, &world)?;
-    let locks = open::lock(&tiers)?;
-    refuse_none(&tiers)?;
+    let (tiers, locks) = locked(&options, &world)?;
     open::find(&options, &world, tiers, locks)
 }
 
-fn refuse_none(tiers: &Tiers) -> Result<()> {
-    if open::read_superblocks(tiers).is_ok_and(|found| found.iter().all(Option::is_none)) {
+/// The tiers of a store that is there, locked.
+fn locked(options: &Options, world: &World) -> Result<(Arc<Tiers>, open::Locks)> {
+    let tiers = open::tiers(options, world)?;
+    let locks = open::lock(&tiers)?;
+    if open::read_superblocks(&tiers).is_ok_and(|found| found.iter().all(Option::is_none)) {
         let place = tiers.fast().directory.place();
         return Err(Error::new(ErrorKind::NotFound, format!("there is no store in {place}")));
     }
-    Ok(())
+    Ok((tiers, locks))
 }
 
 /// As [`verify`], in a world that is handed in.
@@ -113,10 +114,8 @@ pub fn verify_in(
 ) -> Result<VerifyReport> {
     let options = Options { create: Create::Never, ..options.clone() };
     options.validate()?;
-    let tiers = open::tiers(&options, &world)?;
-    let locks = open::lock(&tiers)?;
+    let (tiers, locks) = locked(&options, &world)?;
     let mut report = VerifyReport::default();
-    refuse_none(&tiers)?;
     check_superblock_slots(&tiers, &mut report)?;
     let found = match open::find(&options, &world, tiers, locks) {
         Ok(found) => found,

@@ -238,7 +238,7 @@ impl Tier {
     /// Takes room for all of the persistent memory, once everything in it is claimed.
     ///
     /// # Errors
-    /// `Full`.
+    /// `Full`; `Io`.
     pub(crate) fn allot_memory(&self) -> Result<()> {
         let place = self.directory.place();
         let full = |source| Error::io(format!("take room for persistent memory in {place}"), source);

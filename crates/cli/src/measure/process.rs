@@ -189,7 +189,7 @@ impl Process {
         serde_json::from_str(&text).map(Some).map_err(|error| self.failed(&format!("its report: {error}")))
     }
 
-    /// Ends it in the middle of whatever it does. What its devices counted is lost.
+    /// Ends it without a word. What its devices counted is lost.
     pub(crate) fn kill(mut self) -> Result<()> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.map(drop).map_err(Failure::io(format!("kill {}", self.name)))

@@ -35,7 +35,8 @@ pub(crate) struct Plan {
     /// A load of the records; other phases are like it, of their workload and length.
     pub(crate) load: Config,
     pub(crate) rounds: u64,
-    /// Whether stores are killed instead of closed, before each workload is opened for. For those alone whose devices nobody counts.
+    /// Whether stores are killed instead of closed, with nothing left to do, before each workload is opened for. Not for those on modelled
+    /// devices, whose counts would be lost.
     pub(crate) killed: bool,
     /// Where contenders have their directories.
     pub(crate) dir: PathBuf,
@@ -263,6 +264,9 @@ pub(crate) fn entries(peers: &[String]) -> Result<Vec<Entry>> {
 pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
     let dir = std::path::absolute(&plan.dir).map_err(Failure::io(format!("find {}", plan.dir.display())))?;
     let mut players = Vec::new();
+    if plan.killed && !plan.devices.models.is_empty() {
+        return Err(Failure::Input("stores that are killed cannot be on modelled devices".to_owned()));
+    }
     plan.entries.iter().try_for_each(|entry| check(&entry.kind, &plan.devices))?;
     for (i, Entry { name, kind, spread }) in plan.entries.iter().cloned().enumerate() {
         let dir = dir.join(format!("{i}-{}", kind.replace([':', ','], "-")));

@@ -63,6 +63,17 @@ pub(super) fn median(
     Quartiles::of(numbers).map(|of| of.median)
 }
 
+/// The mean of what a contender's turns at a workload say.
+pub(super) fn mean(
+    record: &Record,
+    workload: Workload,
+    contender: &str,
+    number: impl Fn(&Turn) -> Option<f64>,
+) -> Option<f64> {
+    let of = each(record, workload, contender, number);
+    (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
+}
+
 fn cell(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), short)
 }

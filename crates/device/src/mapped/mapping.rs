@@ -5,9 +5,10 @@
 //! (`clwb`, or what older processors have instead, then `sfence`: Intel's Software Developer's Manual, volume 2, on either).
 //! Elsewhere `msync` writes pages back.
 //!
-//! The file is as long as the mapping from the start, with its blocks allocated where the file system can, so that a full disk
-//! shows when the store is opened and not at a store instruction. What can still go wrong under a mapping (somebody cuts the
-//! file short, the medium fails) raises SIGBUS; see `signal`.
+//! The mapping is as long as it should be from the start, the file from [`Memory::allot`] on, with its blocks allocated where the file
+//! system can: so that a full disk shows when the store is opened and not at a store instruction, and a file that was cut short is
+//! seen to be short. What can still go wrong under a mapping (somebody cuts the file short, the medium fails) raises SIGBUS; see
+//! `signal`.
 
 #![expect(unsafe_code, reason = "mapping memory is unsafe by nature")]
 
@@ -18,14 +19,15 @@ use crate::file::FileLock;
 use crate::name::check_name;
 use crate::{Holder, View};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatvfs};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fmt, io};
 
 /// How stores become durable.
@@ -91,8 +93,10 @@ pub struct Mapping {
     bytes: usize,
     /// How long the file was when it was opened.
     kept_bytes: u64,
-    /// The file is as long as the mapping, and has no holes.
-    is_allotted: OnceLock<()>,
+    /// The file is as long as the mapping, and has no holes where the file system can do without.
+    is_allotted: AtomicBool,
+    /// Held while it is made so.
+    allotting: Mutex<()>,
     persistence: Persistence,
     path: PathBuf,
     /// Taken when the mapping goes.
@@ -212,7 +216,8 @@ impl Mapping {
             base,
             bytes,
             kept_bytes,
-            is_allotted: OnceLock::new(),
+            is_allotted: AtomicBool::new(false),
+            allotting: Mutex::new(()),
             persistence,
             path: path.to_owned(),
             guard: Some(guard),
@@ -237,7 +242,8 @@ impl Mapping {
     /// Before a file system fills itself up to find out that there is no room for so many bytes more.
     fn refuse_without_room(&self, more: u64) -> io::Result<()> {
         let room = fstatvfs(&self.file)?;
-        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        // With what is kept for the superuser: less than that is enough for nobody.
+        let free = room.f_bfree.saturating_mul(room.f_frsize);
         // One without a bound says that it has no blocks at all.
         if room.f_blocks == 0 || more <= free {
             return Ok(());
@@ -245,6 +251,13 @@ impl Mapping {
         let path = self.path.display();
         let why = format!("{path} needs {more} bytes more, and its file system has {free} left");
         Err(io::Error::new(io::ErrorKind::StorageFull, why))
+    }
+
+    fn lost(&self) -> io::Error {
+        let path = self.path.display();
+        io::Error::other(format!(
+            "{path} lost bytes while it was mapped: it was cut short, or its medium failed"
+        ))
     }
 
     /// The address of bytes that are all in the mapping.
@@ -263,30 +276,35 @@ impl Memory for Mapping {
     }
 
     fn present_bytes(&self) -> u64 {
-        if self.is_allotted.get().is_some() { self.bytes() } else { self.kept_bytes }
+        if self.is_allotted.load(Ordering::Acquire) { self.bytes() } else { self.kept_bytes }
     }
 
     fn allot(&self) -> io::Result<()> {
-        if self.is_allotted.get().is_some() {
+        if self.is_allotted.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (metadata, bytes) = (self.file.metadata()?, self.bytes as u64);
-        let allotted = metadata.blocks() * 512;
+        let _alone = self.allotting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (metadata, bytes) = (self.file.metadata()?, self.bytes());
+        let (len, allotted) = (metadata.len(), metadata.blocks() * 512);
+        // Made longer it would have zeros for what an earlier user left.
+        if len < self.kept_bytes {
+            return Err(self.lost());
+        }
         // A file of this length may have holes, if it was copied: a store there would find a full disk by a signal.
-        if metadata.len() < bytes || allotted < bytes {
-            self.refuse_without_room(bytes.saturating_sub(allotted))?;
-            match fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+        if len < bytes || allotted < bytes {
+            self.refuse_without_room(bytes.saturating_sub(len.max(allotted)))?;
+            match retry_on_intr(|| fallocate(&self.file, FallocateFlags::empty(), 0, bytes)) {
                 Ok(()) => {}
                 Err(Errno::OPNOTSUPP) => self.file.set_len(bytes)?,
                 Err(error) => {
                     // Some file systems keep what they gave until there was no more.
-                    self.file.set_len(metadata.len())?;
+                    self.file.set_len(len)?;
                     return Err(error.into());
                 }
             }
             self.file.sync_all()?;
         }
-        self.is_allotted.get_or_init(|| ());
+        self.is_allotted.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -367,10 +385,7 @@ impl Memory for Mapping {
         let is_lost = self.guard.as_ref().is_some_and(Guard::is_lost);
         match is_lost || self.window.get().is_some_and(|window| window.is_lost()) {
             false => Ok(()),
-            true => Err(io::Error::other(format!(
-                "{} lost bytes while it was mapped: it was cut short, or its medium failed",
-                self.path.display()
-            ))),
+            true => Err(self.lost()),
         }
     }
 

@@ -53,7 +53,7 @@ pub trait Memory: Send + Sync + Debug {
     /// Takes room on the medium for all of them, once; until then only those may be touched that are there.
     ///
     /// # Errors
-    /// `StorageFull` when there is not as much room; nothing of it is taken then.
+    /// `StorageFull` when there is not as much room: the memory becomes no longer then.
     fn allot(&self) -> io::Result<()> {
         Ok(())
     }

@@ -99,7 +99,7 @@ impl Region {
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
             };
             let present = self.memory.present_bytes();
-            if is_whole && piece.end > present {
+            if is_whole && (present + 1..=self.memory.bytes()).contains(&piece.end) {
                 return refuse(&format!(
                     "are lost: it was cut short, and had {present} bytes when it was opened"
                 ));

@@ -118,6 +118,7 @@ fn files_are_what_was_written_and_are_there_again_when_they_are_claimed() {
 #[test]
 fn what_cannot_be_a_files_place_is_refused() {
     let directory = on_disk(&simulated(), MIB);
+    directory.allot_memory().unwrap();
     let claim = |name: &str, pieces: &[Range<u64>], bytes| directory.claim(name, pieces, bytes);
     claim("data-1", &[8192..12288, 16384..20480], 5000).unwrap();
     let refused = |name: &str, pieces: &[Range<u64>], bytes| claim(name, pieces, bytes).unwrap_err().kind();
@@ -270,6 +271,7 @@ fn of_memory_only_the_lines_that_were_persisted_are_sure() {
         let mut rng = Rng::new(seed);
         let disk = simulated();
         let memory = disk.memory(0, "PMEM", BYTES);
+        memory.allot().unwrap();
         let (mut image, mut durable) = (vec![0u8; BYTES as usize], vec![0u8; BYTES as usize]);
         // What each byte may be after a cut, besides what is durable.
         let mut pending: Vec<Vec<u8>> = vec![Vec::new(); BYTES as usize];
@@ -313,6 +315,7 @@ fn lines_are_sure_when_a_fence_has_ended_their_write_back() {
     let kept = |writes_back, fences| {
         let disk = simulated();
         let memory = disk.memory(0, "PMEM", 4096);
+        memory.allot().unwrap();
         #[expect(unsafe_code, reason = "the memory is this test's alone")]
         // SAFETY: as said.
         unsafe { memory.store(64, &[1; 64]) }.unwrap();
@@ -332,9 +335,11 @@ fn a_cut_tears_lines() {
     let mut torn = 0;
     for seed in 0..100 {
         let disk = simulated();
+        let memory = disk.memory(0, "PMEM", 4096);
+        memory.allot().unwrap();
         #[expect(unsafe_code, reason = "the memory is this test's alone")]
         // SAFETY: as said.
-        unsafe { disk.memory(0, "PMEM", 4096).store(0, &[1; 4096]) }.unwrap();
+        unsafe { memory.store(0, &[1; 4096]) }.unwrap();
         let left = disk.after_cut(Survival::Random, &mut Rng::new(seed)).read_file(0, "PMEM");
         assert!(left.chunks(8).all(|word| word == [word[0]; 8]));
         torn +=
@@ -383,12 +388,13 @@ fn what_is_behind_the_end_of_a_shorter_file_can_be_claimed_by_nobody() {
     file.set_len(4096).unwrap();
     let region = Region::new(Box::new(Mapping::open(&path, 64 << 10).unwrap()));
     let piece = |from: u64| from * PAGE_BYTES..(from + 1) * PAGE_BYTES;
-    let kept = region.claim(&[piece(0)]).unwrap();
-    for pieces in [vec![piece(1)], vec![piece(0), piece(1)]] {
-        let refused = region.claim(&pieces[pieces.len() - 1..]).unwrap_err();
+    for pieces in [vec![piece(1)], vec![piece(0), piece(1)], vec![piece(99)]] {
+        let refused = region.claim(&pieces).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
-        assert!(refused.to_string().contains("cut short, and had 4096 bytes"), "{refused}");
+        let is_cut = refused.to_string().contains("cut short, and had 4096 bytes");
+        assert_eq!(is_cut, pieces[0] != piece(99), "{refused}");
     }
+    let kept = region.claim(&[piece(0)]).unwrap();
     assert_eq!(bytes(), 4096, "who only looks changes nothing");
     // The first that is taken takes room for all.
     let mut taken = region.take(PAGE_BYTES).unwrap();
@@ -402,11 +408,28 @@ fn what_is_behind_the_end_of_a_shorter_file_can_be_claimed_by_nobody() {
 fn a_file_system_is_not_filled_to_find_out_that_it_has_no_room() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("PMEM");
-    let memory = Mapping::open(&path, 1 << 45).unwrap();
+    let room = rustix::fs::statvfs(dir.path()).unwrap();
+    let more = room.f_bfree * room.f_frsize + (1 << 30);
+    let memory = Mapping::open(&path, more).unwrap();
+    if room.f_blocks == 0 {
+        // It has no bound.
+        return;
+    }
     let full = memory.allot().unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-    assert!(full.to_string().contains("needs 35184372088832 bytes more, and its file system has"), "{full}");
+    assert!(full.to_string().contains(&format!("needs {more} bytes more, and its file system")), "{full}");
     assert_eq!(path.metadata().unwrap().len(), 0);
+}
+
+#[test]
+fn a_file_that_is_cut_short_before_it_is_made_longer_stays_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("PMEM");
+    Mapping::open(&path, 8192).unwrap().allot().unwrap();
+    let memory = Mapping::open(&path, 64 << 10).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert!(memory.allot().unwrap_err().to_string().contains("lost bytes while it was mapped"));
+    assert_eq!(path.metadata().unwrap().len(), 4096);
 }
 
 #[test]

@@ -13,21 +13,25 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug)]
 struct SimMemory {
     disk: SimDisk,
     id: FileId,
     bytes: u64,
+    /// How long the file was when it was opened.
+    kept_bytes: u64,
+    is_allotted: AtomicBool,
     place: String,
 }
 
 impl SimDisk {
-    /// The file `name` as memory of `bytes` bytes, or as long as it is; made, durable and zero, if there is none. To be asked for anew after a cut or a
-    /// kill.
+    /// The file `name` as memory of `bytes` bytes, or as long as it is; made, durable and empty, if there is none. To be asked for anew
+    /// after a cut or a kill.
     pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Box<dyn Memory> {
-        let (id, bytes) = self.with(|state| state.memory(tier, name, bytes));
-        SimMemory::new(self, tier, name, (id, bytes))
+        let (id, kept_bytes) = self.with(|state| state.memory(tier, name));
+        SimMemory::new(self, tier, name, id, (bytes.max(kept_bytes), kept_bytes))
     }
 }
 
@@ -48,7 +52,7 @@ impl SimDisk {
 impl MapFiles for SimMaps {
     fn map(&self, name: &str, bytes: u64) -> io::Result<Box<dyn Memory>> {
         let (id, there) = self.disk.with(|state| state.map(self.tier, name))?;
-        let memory = SimMemory::new(&self.disk, self.tier, name, (id, there));
+        let memory = SimMemory::new(&self.disk, self.tier, name, id, (there, there));
         if there < bytes { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(memory) }
     }
 }
@@ -72,8 +76,22 @@ impl Holder for Copied {
 }
 
 impl SimMemory {
-    fn new(disk: &SimDisk, tier: usize, name: &str, (id, bytes): (FileId, u64)) -> Box<Self> {
-        Box::new(Self { disk: disk.clone(), id, bytes, place: format!("simulated tier {tier}/{name}") })
+    fn new(
+        disk: &SimDisk,
+        tier: usize,
+        name: &str,
+        id: FileId,
+        (bytes, kept_bytes): (u64, u64),
+    ) -> Box<Self> {
+        let place = format!("simulated tier {tier}/{name}");
+        Box::new(Self {
+            disk: disk.clone(),
+            id,
+            bytes,
+            kept_bytes,
+            is_allotted: AtomicBool::new(false),
+            place,
+        })
     }
 
     /// The lines that these ranges have part in, in order.
@@ -99,6 +117,16 @@ impl SimMemory {
 impl Memory for SimMemory {
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn present_bytes(&self) -> u64 {
+        if self.is_allotted.load(Ordering::Acquire) { self.bytes } else { self.kept_bytes }
+    }
+
+    fn allot(&self) -> io::Result<()> {
+        self.disk.with(|state| state.allot(self.id, self.bytes));
+        self.is_allotted.store(true, Ordering::Release);
+        Ok(())
     }
 
     unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -483,20 +483,28 @@ impl State {
         Err(Failure::Io.error())
     }
 
-    /// A file of so many bytes, or more, that is memory; made, durable, if there is none.
-    pub(super) fn memory(&mut self, tier: usize, name: &str, bytes: u64) -> (FileId, u64) {
+    /// A file that is memory, and how many bytes it has; made, durable, if there is none.
+    pub(super) fn memory(&mut self, tier: usize, name: &str) -> (FileId, u64) {
         let id = self.find(tier, name).unwrap_or_else(|_| {
-            let id = self.insert(File::new(tier, name, vec![0; bytes as usize]));
+            let id = self.insert(File::new(tier, name, Vec::new()));
             self.tiers[tier].entries.insert(name.to_owned(), id);
             self.tiers[tier].durable.insert(name.to_owned(), id);
             id
         });
-        let Some(file) = self.files.get_mut(&id) else { return (id, bytes) };
+        let Some(file) = self.files.get_mut(&id) else { return (id, 0) };
         file.unit_bytes = WORD_BYTES;
         file.opens += 1;
-        let bytes = bytes.max(file.durable.len() as u64);
-        [&mut file.image, &mut file.durable].into_iter().for_each(|held| held.resize(bytes as usize, 0));
-        (id, bytes)
+        (id, file.durable.len() as u64)
+    }
+
+    /// Makes a file that is memory as long as that, durably; it becomes no shorter.
+    pub(super) fn allot(&mut self, id: FileId, bytes: u64) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let more = bytes.saturating_sub(file.image.len() as u64);
+        [&mut file.image, &mut file.durable].into_iter().for_each(|held| {
+            held.resize(held.len().max(bytes as usize), 0);
+        });
+        self.tiers[file.tier].used += more;
     }
 
     /// A file that is there, as memory from here on; its length.

@@ -1,7 +1,7 @@
 //! Opening and making a store, and closing it.
 //!
-//! Open, in order; nothing that exists is changed before step 5 (a replay larger than a memtable writes tables that
-//! no edit names yet, and that the next open removes as orphans if this one fails):
+//! Open, in order; nothing that exists is changed before step 5 (persistent memory is made as long as it should be after step 3; a
+//! replay larger than a memtable writes tables that no edit names yet, and that the next open removes as orphans if this one fails):
 //!
 //! 1. lock every tier's directory;
 //! 2. read every superblock: same store, right order, right number, epochs that belong together;
@@ -83,7 +83,7 @@ pub(crate) struct Found {
     pub(crate) manifest: Replayed,
     pub(crate) listed: Vec<Vec<Listed>>,
     seed: u64,
-    /// When looking for them began.
+    /// When reading them began.
     began: Duration,
 }
 

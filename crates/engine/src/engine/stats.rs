@@ -98,7 +98,7 @@ pub struct ObjectStats {
 /// What it took to open the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenStats {
-    /// From the first file that was read until calls were taken.
+    /// From when the tiers were locked until workers were started.
     pub took: Duration,
     /// Of this, what reading the log took, and putting what it held into another log or into tables.
     pub log_took: Duration,

@@ -3,7 +3,7 @@
 use super::plans::{BY_FLOORS, BY_LOAD, FRAGMENTED, LEVELED, NVLSM};
 use crate::measure::run::{Record, Turn};
 use crate::measure::summary::turns;
-use crate::repro::numbers::{each, over, over_all, statement};
+use crate::repro::numbers::{each, mean, over, over_all, statement};
 use crate::repro::{Statement, Target};
 use cuesta_bench::{Operation, Values, Workload};
 
@@ -45,10 +45,14 @@ fn data(turn: &Turn, records: f64) -> Option<f64> {
     Some(records * (config.keys.bytes() as f64 + value_bytes as f64))
 }
 
+/// Operations that wrote.
+pub(super) fn updates(turn: &Turn) -> f64 {
+    count(turn, &[Operation::Insert, Operation::Update, Operation::ReadModifyWrite])
+}
+
 /// Bytes written for each byte of keys and values.
 pub(super) fn amplification(turn: &Turn, with_log: bool) -> Option<f64> {
-    let writes = count(turn, &[Operation::Insert, Operation::Update, Operation::ReadModifyWrite]);
-    Some(written(turn, with_log) / data(turn, writes)?)
+    Some(written(turn, with_log) / data(turn, updates(turn))?)
 }
 
 fn with_log(turn: &Turn) -> Option<f64> {
@@ -128,12 +132,8 @@ fn rises(numbers: &[Option<f64>]) -> Vec<f64> {
 
 pub(super) fn figure_10(records: &[&Record]) -> Vec<Statement> {
     let record = records[0];
-    let mean = |name: &str, workload, number: fn(&Turn) -> Option<f64>| {
-        let of = each(record, workload, name, number);
-        (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
-    };
     let by_floors = |workload, number: fn(&Turn) -> Option<f64>| {
-        BY_FLOORS.iter().skip(1).map(|(name, _)| mean(name, workload, number)).collect::<Vec<_>>()
+        BY_FLOORS.iter().skip(1).map(|(name, _)| mean(record, workload, name, number)).collect::<Vec<_>>()
     };
     let mut written = by_floors(Workload::Load, with_log);
     written.reverse();

@@ -75,7 +75,7 @@ pub(super) const PAPER: Paper = Paper {
         Experiment::shown("fig18s", "YCSB's workloads, with two floors as well", &[plans::YCSB], shown::ycsb),
         Experiment::shown(
             "s44",
-            "fences that flushes and merges wait for, and lines written back",
+            "fences of a flush and of a merge, and lines that are written back",
             &[plans::MAIN],
             shown::section_4_4,
         ),

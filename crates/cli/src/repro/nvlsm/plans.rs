@@ -5,8 +5,9 @@
 //! many levels and runs as in the paper. One client; memory is modelled as PCM unless a run says otherwise, and filters are off.
 //! The paper's stores have one thread; here merges run beside the client, so times are those until a store has no work left.
 //!
-//! Reads depend on how many runs level 0 has, and where a load leaves it is chance, for each way of compaction another. So before each of
-//! the five turns of reads there are updates that make two runs of the ten at which level 0 is merged.
+//! Reads depend on how many runs level 0 has, and where a load leaves it is chance, for each way of compaction another. So where reads
+//! are compared by themselves there are updates before each of the five turns, which make two runs of the ten at which level 0 is
+//! merged.
 
 use super::run;
 use crate::measure::process::Devices;

@@ -1,6 +1,7 @@
 //! Reads every byte of a floor's two files and checks that they tell one story, and that its pointers lead where the floors
 //! below say; and tells in words what is there.
 
+use super::tree::check;
 use super::{Floor, HEADER_BYTES, Part, Pointer, SECTOR_BYTES, Shape, Tree};
 use crate::error::{Error, Result};
 use crate::format::Malformed;
@@ -96,9 +97,9 @@ pub(crate) fn describe(tree: &Tree, say: &mut dyn FnMut(&str) -> Result<()>) -> 
         cursor.take_value()?;
         let Some(entry) = cursor.entry() else { return Err(Error::internal("a floor ends early")) };
         let leads = match floor.pointer(at)? {
-            Some(Pointer { slot, at }) => {
-                let table = below.get(usize::from(slot)).map_or(0, |floor| floor.number);
-                format!("entry {at} of table {table}")
+            Some(pointer) => {
+                check(tree.floors(), below.len(), pointer)?;
+                format!("entry {} of table {}", pointer.at, below[usize::from(pointer.slot)].number)
             }
             None => "nothing".to_owned(),
         };
