@@ -25,7 +25,10 @@ pub(super) struct FloorCursor {
 
 impl FloorCursor {
     pub(super) fn new(floor: Arc<Floor>) -> Self {
-        let key = floor.shape.shared.clone();
+        let shared = &floor.shape.shared;
+        // Room for a key of which a few bytes are not in its entry: a seek makes a cursor for each floor.
+        let mut key = Vec::with_capacity(shared.len() + 2 * PREFIX_BYTES);
+        key.extend_from_slice(shared);
         Self { floor, at: None, key, head: None, value: 0..0 }
     }
 
