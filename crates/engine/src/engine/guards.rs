@@ -99,7 +99,6 @@ impl Engine {
     pub(super) fn add_tables(&self, edit: &mut Edit, metas: &[TableMeta], level: usize, joins: Option<u64>) {
         let current = self.current.load();
         let guards = current.version.levels.get(level).map_or(&[][..], |level| &level.guards);
-        let stays = |table: &&Arc<TableHandle>| !edit.removed.contains(&table.meta.number);
         let among = match metas {
             [first, .., last] | [first @ last] => {
                 &guards[owners(guards, |guard| &guard.start, &first.smallest, &last.largest)]
@@ -109,20 +108,6 @@ impl Engine {
         let is_one_run = self.options.runs_max() == 1
             && joins.is_none()
             && among.iter().all(|guard| guard.runs.len() <= 1);
-        let age_in = |guard: &Guard, mine: &[TableMeta]| {
-            if mine.iter().any(|meta| meta.below().is_some()) {
-                return guard.runs.first().map_or(0, |run| run.age + 1);
-            }
-            let meets = |table: &Arc<TableHandle>| {
-                let (smallest, largest) = (&table.meta.smallest, &table.meta.largest);
-                mine.iter().any(|meta| meta.smallest <= *largest && *smallest <= meta.largest)
-            };
-            if planted::has(Bug::AgesByCount) {
-                return guard.runs.len() as u64;
-            }
-            let newest = guard.runs.iter().find(|run| run.tables.iter().any(|table| stays(&table)));
-            newest.map_or(0, |run| run.age + u64::from(run.tables.iter().filter(stays).any(meets)))
-        };
         let (mut added, mut again) = (Vec::new(), Vec::new());
         let owner = |meta: &TableMeta| guards.partition_point(|guard| guard.start <= meta.smallest);
         for mine in metas.chunk_by(|a, b| owner(a) == owner(b)) {
@@ -130,14 +115,14 @@ impl Engine {
             let age = match joins {
                 Some(age) => age,
                 None if is_one_run => 0,
-                None => guard.map_or(0, |guard| age_in(guard, mine)),
+                None => guard.map_or(0, |guard| age_on(guard, mine, &edit.removed)),
             };
             let level = level as u32;
             added.extend(mine.iter().map(|meta| AddedTable { level, age, meta: meta.clone() }));
         }
         if is_one_run {
             let others = among.iter().flat_map(|guard| &guard.runs).filter(|run| run.age > 0);
-            for table in others.flat_map(|run| &run.tables).filter(stays) {
+            for table in others.flat_map(|run| &run.tables).filter(|table| stays(table, &edit.removed)) {
                 added.push(AddedTable { level: level as u32, age: 0, meta: table.meta.clone() });
                 again.push(table.meta.number);
             }
@@ -254,6 +239,30 @@ fn level0_for(guards: &[Arc<Guard>], pieces: &[Piece], guard_bytes: u64) -> Leve
         level0.bounds.extend(change.added);
     }
     level0
+}
+
+/// Whether a table is there after an edit that removes these.
+fn stays(table: &TableHandle, removed: &[u64]) -> bool {
+    !removed.contains(&table.meta.number)
+}
+
+/// The age that tables which are added to a guard have there: the newest run's, or one above where that has anything among their keys
+/// which stays, or where they lie on its tree.
+fn age_on(guard: &Guard, mine: &[TableMeta], removed: &[u64]) -> u64 {
+    if mine.iter().any(|meta| meta.below().is_some()) {
+        return guard.runs.first().map_or(0, |run| run.age + 1);
+    }
+    let meets = |table: &TableHandle| {
+        let (smallest, largest) = (&table.meta.smallest, &table.meta.largest);
+        mine.iter().any(|meta| meta.smallest <= *largest && *smallest <= meta.largest)
+    };
+    if planted::has(Bug::AgesByCount) {
+        return guard.runs.len() as u64;
+    }
+    let newest = guard.runs.iter().find(|run| run.tables.iter().any(|table| stays(table, removed)));
+    newest.map_or(0, |run| {
+        run.age + u64::from(run.tables.iter().any(|table| stays(table, removed) && meets(table)))
+    })
 }
 
 /// Has `edit`, which adds `metas` to a level, cut guards so that tables which do not lie on one another are in different ones.
