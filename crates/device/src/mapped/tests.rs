@@ -312,22 +312,33 @@ fn of_memory_only_the_lines_that_were_persisted_are_sure() {
 #[test]
 fn lines_are_sure_when_a_fence_has_ended_their_write_back() {
     let line = std::slice::from_ref(&(64..128));
-    let kept = |writes_back, fences| {
+    let kept = |writes_back, stores_again, fences| {
         let disk = simulated();
         let memory = disk.memory(0, "PMEM", 4096);
         memory.allot().unwrap();
-        #[expect(unsafe_code, reason = "the memory is this test's alone")]
-        // SAFETY: as said.
-        unsafe { memory.store(64, &[1; 64]) }.unwrap();
+        let store = |byte| {
+            #[expect(unsafe_code, reason = "the memory is this test's alone")]
+            // SAFETY: as said.
+            unsafe { memory.store(64, &[byte; 64]) }.unwrap();
+        };
+        store(1);
         if writes_back {
             memory.write_back(line).unwrap();
+        }
+        if stores_again {
+            store(2);
         }
         if fences {
             memory.fence(line).unwrap();
         }
-        disk.after_cut(Survival::None, &mut Rng::new(1)).read_file(0, "PMEM")[64..128] == [1; 64]
+        disk.after_cut(Survival::None, &mut Rng::new(1)).read_file(0, "PMEM")[64]
     };
-    assert!(kept(true, true) && !kept(true, false) && !kept(false, true) && !kept(false, false));
+    assert_eq!(kept(true, false, true), 1);
+    for lost in [(true, false, false), (false, false, true), (false, false, false)] {
+        assert_eq!(kept(lost.0, lost.1, lost.2), 0, "{lost:?}");
+    }
+    // What is stored behind a write-back is another's to make sure of.
+    assert_eq!(kept(true, true, true), 1);
 }
 
 #[test]

@@ -100,8 +100,8 @@ pub(super) struct File {
     pub(super) unit_bytes: u64,
     /// What the last sync that overwrote durable bytes replaced.
     replaced: Vec<(u64, Vec<u8>)>,
-    /// Of memory, lines whose write-back no fence has ended.
-    written_back: Vec<Range<u64>>,
+    /// Of memory, lines whose write-back no fence has ended, each with the last change before it.
+    written_back: Vec<(Range<u64>, u64)>,
     sync_fails: bool,
     opens: usize,
     /// No longer counted in the tier's `used`.
@@ -146,8 +146,8 @@ impl File {
         }
     }
 
-    /// Settles what is pending in these ranges, and leaves the rest: it is durable from now on, or counts as clean and is not.
-    fn settle_in(&mut self, ranges: &[Range<u64>], is_durable: bool) {
+    /// Settles what is pending in these ranges up to a change each, and leaves the rest: it is durable from now on, or counts as clean and is not.
+    fn settle_in(&mut self, ranges: &[(Range<u64>, u64)], is_durable: bool) {
         for pending in std::mem::take(&mut self.pending) {
             let Change::Data { offset, bytes } = pending.change else {
                 self.pending.push(pending);
@@ -156,7 +156,11 @@ impl File {
             let end = offset + bytes.len() as u64;
             let piece = |from: u64, to: u64| &bytes[(from - offset) as usize..(to - offset) as usize];
             let mut at = offset;
-            for range in ranges.iter().filter(|range| range.start < end && offset < range.end) {
+            let number = pending.number;
+            let settled = |(range, until): &&(Range<u64>, u64)| {
+                range.start < end && offset < range.end && number <= *until
+            };
+            for (range, _) in ranges.iter().filter(settled) {
                 let (from, to) = (range.start.max(at), range.end.min(end));
                 if from >= to {
                     continue;
@@ -518,15 +522,16 @@ impl State {
 
     /// Notes that these ranges of a file that is memory are on their way, which by itself promises nothing.
     pub(super) fn write_back(&mut self, id: FileId, ranges: &[Range<u64>]) {
+        let now = self.next_change;
         let Some(file) = self.files.get_mut(&id) else { return };
-        file.written_back.extend_from_slice(ranges);
+        file.written_back.extend(ranges.iter().map(|range| (range.clone(), now)));
     }
 
     /// Makes what was written back of these ranges of a file that is memory durable. It can fail or lie, as a sync does.
     pub(super) fn fence(&mut self, id: FileId, ranges: &[Range<u64>]) -> io::Result<()> {
         let under_way = &mut self.file(id)?.written_back;
-        let mut ended: Vec<_> = under_way.extract_if(.., |range| ranges.contains(range)).collect();
-        ended.sort_by_key(|range| range.start);
+        let mut ended: Vec<_> = under_way.extract_if(.., |(range, _)| ranges.contains(range)).collect();
+        ended.sort_by_key(|(range, _)| range.start);
         let fate = self.begin_file(id, OpKind::Sync, 0, 0, &[])?.or_cut()?;
         let file = self.file(id)?;
         match fate {

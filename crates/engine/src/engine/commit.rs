@@ -30,17 +30,13 @@ impl Root {
 }
 
 impl Engine {
-    /// Makes `edit` durable, then takes it in; `change` adapts the memtables in the same step.
+    /// Makes `edit` durable, then takes it in; `change` adapts the memtables in the same step. Who has the root is alone: what the edit
+    /// says of the version, it has to have looked up since.
     ///
     /// # Errors
     /// `Full` when the manifest has no room: nothing changed. Any other failure closes the store for writes, since
     /// nobody can know whether the edit is on media.
-    pub(crate) fn commit(&self, edit: Edit, change: impl FnOnce(&mut Current)) -> Result<()> {
-        self.commit_as(&mut self.root.take(), edit, change)
-    }
-
-    /// As [`Engine::commit`], with the root in hand.
-    pub(super) fn commit_as(
+    pub(super) fn commit(
         &self,
         root: &mut Root,
         mut edit: Edit,

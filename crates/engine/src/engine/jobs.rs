@@ -417,15 +417,18 @@ impl Engine {
         if planted::has(Bug::CopiedFromRemovedBeforeEdit) {
             self.tiers.get(tier)?.remove(file)?;
         }
-        let age = self.age_of(level, meta.number);
-        let added = vec![AddedTable { level: level as u32, age, meta: meta.clone() }];
-        let edit = Edit {
-            removed: vec![meta.number],
-            added,
-            counters: Some(self.encode_counters()),
-            ..Edit::default()
+        let committed = {
+            // Its run may get another age as long as somebody else commits.
+            let mut root = self.root.take();
+            let age = self.age_of(level, meta.number);
+            let edit = Edit {
+                removed: vec![meta.number],
+                added: vec![AddedTable { level: level as u32, age, meta: meta.clone() }],
+                counters: Some(self.encode_counters()),
+                ..Edit::default()
+            };
+            self.commit(&mut root, edit, |_| {})
         };
-        let committed = self.commit(edit, |_| {});
         if committed.as_ref().is_err_and(is_refusal) {
             let to = self.tiers.get(to as u32)?;
             to.remove(file)?;
@@ -596,7 +599,7 @@ impl Engine {
             .filter(|added| !edit.removed.contains(&added.meta.number))
             .map(|added| added.meta.clone())
             .collect();
-        let committed = self.commit_as(root, edit, change);
+        let committed = self.commit(root, edit, change);
         if committed.as_ref().is_err_and(is_refusal) {
             for meta in made {
                 for (tier, file, bytes) in meta.parts() {

@@ -92,7 +92,7 @@ impl Engine {
         let Some((last, _)) = created.last() else { return answers };
         let next_keyspace = (!planted::has(Bug::KeyspaceIdReused)).then_some(last + 1);
         let edit = Edit { next_keyspace, created, ..Edit::default() };
-        match self.commit_as(root, edit, |_| {}) {
+        match self.commit(root, edit, |_| {}) {
             Ok(()) => answers,
             Err(error) => answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect(),
         }
@@ -108,6 +108,6 @@ impl Engine {
         let state = self.catalog.lock().keyspaces.get(name).cloned();
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"));
         let dropped = vec![state.ok_or_else(missing)?.id.0];
-        self.commit_as(&mut root, Edit { dropped, ..Edit::default() }, |_| {})
+        self.commit(&mut root, Edit { dropped, ..Edit::default() }, |_| {})
     }
 }

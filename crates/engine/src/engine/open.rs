@@ -529,8 +529,9 @@ impl Found {
         if options.adds_floors() && !planted::has(Bug::GuardsNotReady) {
             let ready = ready_for_floors(&self.catalog.version);
             if ready != Edit::default() {
-                manifest.append(&ready)?;
+                // What does not fit must not become durable: no later open would get past it.
                 self.catalog.apply(&ready, &self.tables)?;
+                manifest.append(&ready)?;
             }
         }
         self.tiers.fast().count(manifest.filled_bytes() - manifest_counted);
