@@ -94,7 +94,7 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Until the background work was done, after the last operation.
     pub settle_seconds: f64,
-    /// The most memory that the process had meanwhile, files excepted, looked at a hundred times a second.
+    /// The most memory that the process had meanwhile, files excepted, looked at up to a hundred times a second.
     pub anonymous_bytes_peak: u64,
     /// The most bytes that each directory of the setup had in files, looked at a few times a second.
     pub tier_bytes_peak: Vec<u64>,
