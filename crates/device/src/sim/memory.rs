@@ -124,8 +124,10 @@ impl Memory for SimMemory {
     }
 
     fn allot(&self) -> io::Result<()> {
-        self.disk.with(|state| state.allot(self.id, self.bytes));
-        self.is_allotted.store(true, Ordering::Release);
+        if !self.is_allotted.load(Ordering::Acquire) {
+            self.disk.with(|state| state.allot(self.id, self.bytes));
+            self.is_allotted.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
