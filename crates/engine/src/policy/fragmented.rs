@@ -77,12 +77,17 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     )
 }
 
-/// Where a guard may have one run, but has more from a time when it might: these become one.
+/// Where a guard may have one run, but has more from a time when it might: these become one. As long as there is no room for that,
+/// what else there is goes down, by the rules for linked runs: that may give room back, and nothing else would.
 pub(crate) fn collapse(view: &View) -> Option<Plan> {
     let levels = view.levels.iter().enumerate().skip(1);
     let guards = levels.flat_map(|(level, seen)| seen.guards.iter().map(move |guard| (level, guard)));
     let several = guards.filter(|(_, guard)| guard.runs.len() > 1);
-    first_that_fits(view, several.flat_map(|(level, guard)| within(view, level, guard)))
+    let collapsing = first_that_fits(view, several.flat_map(|(level, guard)| within(view, level, guard)))?;
+    match leveled::fits(view, &collapsing) {
+        true => Some(collapsing),
+        false => plan(view).or_else(|| reclaim(view)).or(Some(collapsing)),
+    }
 }
 
 /// While writers are refused for want of room, what may be shadowed or deleted goes, due or not: newer runs of the lowest
@@ -513,6 +518,9 @@ mod tests {
         // While that runs nothing else does, since the others know nothing of links.
         let running = format!("{level0}\nL7: 1[m..n,9]! | 2[m..n,9]!\nrunning L7 m..n");
         expect!["nothing"].assert_eq(&plan(&running));
+        // One that there is no room for does not keep the others from giving some back.
+        let large = format!("{level0}\nL7: 7[a..b,9] / m: 1[m..n,8000] | 2[m..n,9000]");
+        expect!["merge L0: #6 #5 #4 #3 into L5 [a..b]"].assert_eq(&plan(&large));
         let one = format!("{level0}\nL7: 2[m..n,9]");
         expect!["merge L0: #6 #5 #4 #3 into L7 [a..b], tombstones go"].assert_eq(&plan(&one));
     }

@@ -139,12 +139,17 @@ pub(crate) fn reclaim(view: &View) -> Option<Plan> {
 pub(super) fn first_that_fits(view: &View, plans: impl Iterator<Item = Plan>) -> Option<Plan> {
     let mut first = None;
     for plan in plans {
-        if view.has_room_for(needs(view, &plan)) {
+        if fits(view, &plan) {
             return Some(plan);
         }
         first = first.or(Some(plan));
     }
     first
+}
+
+/// Whether some tier has room for a plan's outputs.
+pub(super) fn fits(view: &View, plan: &Plan) -> bool {
+    view.has_room_for(needs(view, plan))
 }
 
 /// Bytes of room without which a plan cannot be carried out: without room for all that it writes a merge goes in steps,
