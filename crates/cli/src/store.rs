@@ -34,6 +34,9 @@ pub(crate) struct StoreArgs {
     pub(crate) profile: Option<Profile>,
     #[command(flatten)]
     pub(crate) guards: GuardArgs,
+    /// With profile prismdb, write single keys straight to slots of the fast tier, and not to the log
+    #[arg(long)]
+    pub(crate) log_free: bool,
 }
 
 /// How much guards may have, in profiles that have them.
@@ -86,7 +89,8 @@ impl StoreArgs {
             None => Options::tiered(tiers.0, tiers.1),
         };
         let (runs_max, floors_max) = (self.guards.max_runs, self.guards.max_floors);
-        Options { memory_bytes, profile, create, runs_max, floors_max, ..of_tiers }
+        let log_free = self.log_free;
+        Options { memory_bytes, profile, create, runs_max, floors_max, log_free, ..of_tiers }
     }
 
     /// The first tier's directory.

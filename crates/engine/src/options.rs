@@ -151,6 +151,10 @@ pub struct Options {
     pub demotion: Demotion,
     /// In profile `prismdb`: when what a read found on the capacity tier comes to the fast one.
     pub promote_reads: PromoteReads,
+    /// In profile `prismdb`: writes of one key go straight to slots on the fast tier and not to the log, as far as slots were announced for
+    /// them in time. Saves the log's bytes and the flush's, and writes a page for each object, or for each few. Writes without a
+    /// log ([`Durability::Unlogged`]) count as [`Durability::Os`] then.
+    pub log_free: bool,
     /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is less.
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
@@ -218,6 +222,7 @@ impl Default for Options {
             pinned_percent: None,
             demotion: Demotion::Approx,
             promote_reads: PromoteReads::Auto,
+            log_free: false,
             table_bytes: 32 * MIB,
             block_bytes: 4096,
             level_ratio: 10,
@@ -420,6 +425,11 @@ impl Options {
             let message = format!("profile {profile} needs a fast and a capacity tier; name two directories");
             check(self.tiers.len() >= 2, message)?;
         }
+        if let Some(profile) = self.profile.filter(|profile| self.log_free && !profile.has_store()) {
+            let message =
+                format!("log_free is set, which is for profile prismdb; the store's profile is {profile}");
+            return Err(Error::invalid(message));
+        }
         between("the number of tiers", self.tiers.len() as u64, 1, 8)?;
         between("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
         for (i, tier) in self.tiers.iter().enumerate() {
@@ -509,6 +519,7 @@ mod tests {
         let small = Options { tiers: vec![TierOptions::fast("x", 100 * MIB)], ..Options::default() };
         small.validate().unwrap();
         refuse(|o| o.durability = Durability::Interval(Duration::ZERO), "interval");
+        refuse(|o| (o.profile, o.log_free) = (Some(Profile::Leveled), true), "log_free");
     }
 
     #[test]

@@ -71,6 +71,11 @@ pub enum Bug {
     PromotionSyncDropped,
     OldImageBelieved,
     SettledUnwritten,
+    SlotsUnannounced,
+    AnnouncedUnsynced,
+    HoleInSlots,
+    FlushedSlotsBelieved,
+    RefusedNumbersForgotten,
     AgesByCount,
     TombstonesDroppedOverRuns,
     GuardBoundsIgnored,
@@ -92,7 +97,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 76] = [
+    pub const ALL: [Self; 81] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -152,6 +157,11 @@ impl Bug {
         Self::PromotionSyncDropped,
         Self::OldImageBelieved,
         Self::SettledUnwritten,
+        Self::SlotsUnannounced,
+        Self::AnnouncedUnsynced,
+        Self::HoleInSlots,
+        Self::FlushedSlotsBelieved,
+        Self::RefusedNumbersForgotten,
         Self::AgesByCount,
         Self::TombstonesDroppedOverRuns,
         Self::GuardBoundsIgnored,
@@ -173,7 +183,12 @@ impl Bug {
 
     /// Whether its line belongs to the store of objects below the memtable.
     pub fn is_in_store(self) -> bool {
-        (Self::SlotChecksumOfAnotherPlace as u8..Self::AgesByCount as u8).contains(&(self as u8))
+        (Self::SlotChecksumOfAnotherPlace as u8..Self::SlotsUnannounced as u8).contains(&(self as u8))
+    }
+
+    /// Whether its line belongs to writes that go to that store instead of the log.
+    pub fn is_log_free(self) -> bool {
+        (Self::SlotsUnannounced as u8..Self::AgesByCount as u8).contains(&(self as u8))
     }
 
     /// Whether its line belongs to guards, of several runs or in level 0.

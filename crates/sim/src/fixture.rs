@@ -27,6 +27,8 @@ pub enum Kind {
     Fragmented,
     /// Profile `prismdb`.
     PrismDb,
+    /// Profile `prismdb` whose writes go to slots instead of the log.
+    PrismDbLogFree,
     /// Profile `nvlsm` on persistent memory.
     NvLsm,
     /// Profile `nvlsm` on a fast and a capacity tier.
@@ -35,15 +37,21 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind there is.
-    pub const ALL: [Self; 5] =
-        [Self::Leveled, Self::Fragmented, Self::PrismDb, Self::NvLsm, Self::NvLsmBlocks];
+    pub const ALL: [Self; 6] = [
+        Self::Leveled,
+        Self::Fragmented,
+        Self::PrismDb,
+        Self::PrismDbLogFree,
+        Self::NvLsm,
+        Self::NvLsmBlocks,
+    ];
 
     /// The profile.
     pub fn profile(self) -> Profile {
         match self {
             Self::Leveled => Profile::Leveled,
             Self::Fragmented => Profile::Fragmented,
-            Self::PrismDb => Profile::PrismDb,
+            Self::PrismDb | Self::PrismDbLogFree => Profile::PrismDb,
             Self::NvLsm | Self::NvLsmBlocks => Profile::NvLsm,
         }
     }
@@ -51,6 +59,7 @@ impl Kind {
     /// Its name, as the command line spells it: the profile's, and what tells it from another of that.
     pub fn name(self) -> &'static str {
         match self {
+            Self::PrismDbLogFree => "prismdb-log-free",
             Self::NvLsmBlocks => "nvlsm-blocks",
             other => other.profile().name(),
         }
@@ -102,7 +111,7 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
     // move between tiers.
     let small = match kind {
         // Of that the log has a mebibyte, and what is beside the slabs half a one.
-        Kind::PrismDb => 2_000_000,
+        Kind::PrismDb | Kind::PrismDbLogFree => 2_000_000,
         _ => MIB * 7 / 5,
     };
     let fast = if rng.one_in(2) { small } else { 64 * MIB };
@@ -146,6 +155,7 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
         demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
         runs_max: 2 + rng.below(4) as u32,
         floors_max: Some(1 + rng.below(5) as u32),
+        log_free: kind == Kind::PrismDbLogFree,
         ..Options::default()
     }
 }
@@ -154,7 +164,7 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
 pub(crate) fn small_fast_bytes() -> u64 {
     match kind() {
         // Of this half a mebibyte is for the slabs.
-        Kind::PrismDb => 2 << 20,
+        Kind::PrismDb | Kind::PrismDbLogFree => 2 << 20,
         // There is no other.
         Kind::NvLsm => 6 << 20,
         _ => 3 << 19,

@@ -35,6 +35,7 @@ const HUNT: [(u8, f64); 11] = [
 pub fn hunt(bug: Bug) -> Option<Caught> {
     set_kind(match bug {
         bug if bug.is_in_store() => Kind::PrismDb,
+        bug if bug.is_log_free() => Kind::PrismDbLogFree,
         bug if bug.is_in_guards() => Kind::Fragmented,
         bug if bug.is_in_floors() => Kind::NvLsm,
         _ => Kind::Leveled,

@@ -93,7 +93,7 @@ pub struct Run {
 /// A fast tier that was made smaller.
 fn shrunk_bytes(kind: Kind) -> u64 {
     match kind {
-        Kind::PrismDb => 2_000_000,
+        Kind::PrismDb | Kind::PrismDbLogFree => 2_000_000,
         // All of the data must fit.
         Kind::NvLsm => 5 << 20,
         _ => 1_500_000,

@@ -508,6 +508,64 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "writes of single keys and of several",
+        before: |a| {
+            a.open();
+            a.fill(1, 300);
+            // Where single keys go to slots, these are announced by now.
+            a.rest();
+        },
+        during: |a| {
+            a.fill(3, 300);
+            a.write(&[("a", V)], Durability::Sync);
+            a.write(&[("a", None), ("b", V)], Durability::Os);
+            a.fill(2, 300);
+            a.write(&[("b", None)], Durability::Sync);
+            a.flush();
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "a kill between writes of single keys",
+        before: |a| {
+            a.open();
+            a.fill(1, 300);
+            a.rest();
+            a.fill(4, 300);
+        },
+        during: |a| {
+            a.fill(2, 290);
+            a.kill();
+            a.open();
+            a.fill(1, 300);
+            a.rest();
+            a.fill(3, 310);
+            a.write(&[("b", V)], Durability::Sync);
+            a.kill();
+            a.open();
+            a.flush();
+        },
+    },
+    Scenario {
+        name: "single keys over several memtables",
+        before: |a| {
+            a.open();
+            a.fill(1, 3000);
+            a.rest();
+            a.fill(40, 3000);
+            a.settle();
+        },
+        during: |a| {
+            a.fill(25, 3000);
+            a.write(&[("a", V)], Durability::Sync);
+            a.kill();
+            a.open();
+            a.fill(4, 3000);
+            a.close();
+            a.open();
+        },
+    },
+    Scenario {
         name: "values larger than a memtable",
         before: |a| a.open(),
         during: |a| {

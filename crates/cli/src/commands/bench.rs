@@ -60,6 +60,9 @@ pub(crate) struct Args {
     profile: Profile,
     #[command(flatten)]
     guards: GuardArgs,
+    /// With profile prismdb, write single keys straight to slots of the fast tier, and not to the log
+    #[arg(long, conflicts_with = "against")]
+    log_free: bool,
     /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
     #[arg(long, default_value = "approx", conflicts_with = "against")]
     demotion: Demotion,
@@ -237,6 +240,7 @@ impl Args {
             promote_reads: self.promote_reads,
             runs_max: self.guards.max_runs,
             floors_max: self.guards.max_floors,
+            log_free: self.log_free,
             durability: self.durability,
             create: Create::New,
             seed: self.seed,

@@ -26,11 +26,19 @@ const LEVEL0_TIMES: [u32; 2] = [3, 6];
 fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Option<MemoryModel>), String> {
     let mut memory = None;
     for word in variant.split(',').filter(|word| !word.is_empty()) {
+        if word == "log-free" {
+            options.log_free = true;
+            continue;
+        }
         let Some((name, value)) = word.split_once('=') else {
             match (word.parse::<Profile>(), word.parse()) {
                 (Ok(profile), _) => options.profile = Some(profile),
                 (_, Ok(demotion)) => options.demotion = demotion,
-                _ => return Err(format!("{word:?} is neither a profile nor a way of demotion")),
+                _ => {
+                    return Err(format!(
+                        "{word:?} is neither a profile, nor a way of demotion, nor log-free"
+                    ));
+                }
             }
             continue;
         };

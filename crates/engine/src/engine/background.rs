@@ -9,6 +9,7 @@
 //! then the store closes for writes.
 
 use super::Engine;
+use super::store::Store;
 use super::write::OldLog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
@@ -43,6 +44,7 @@ const RETIRED_MAX: usize = 1;
 struct State {
     flushing: bool,
     promoting: bool,
+    announcing: bool,
     running: Vec<RunningPlan>,
     /// The runs that a flush lies its own on.
     covering: Option<RunningPlan>,
@@ -84,6 +86,7 @@ impl State {
         Self {
             flushing: false,
             promoting: false,
+            announcing: false,
             running: Vec::new(),
             covering: None,
             stopping: false,
@@ -140,6 +143,8 @@ enum Job {
     Compact(Plan),
     /// Bring in objects that reads have offered.
     Promote,
+    /// Announce slots that writers will fill.
+    Announce,
     Garbage,
     /// Flush what the active memtable deletes, though it is not full: those who are refused need the room.
     Seal,
@@ -350,6 +355,7 @@ impl Engine {
                 Job::Flush => self.flush_oldest(),
                 Job::Compact(plan) => self.compact(plan),
                 Job::Promote => self.promote(),
+                Job::Announce => self.announce(),
                 Job::Garbage => Ok(()),
                 Job::Seal => self.seal_active(),
             };
@@ -385,6 +391,10 @@ impl Engine {
             if writable && !state.flushing && !current.sealed.is_empty() {
                 state.flushing = true;
                 return Some(Job::Flush);
+            }
+            if writable && !state.announcing && self.objects.as_ref().is_some_and(Store::wants_announced) {
+                state.announcing = true;
+                return Some(Job::Announce);
             }
             // One worker stays free for the next flush, if there is more than one: writers wait for flushes.
             let merges_max = (self.options.background_threads as usize - 1).max(1);
@@ -489,6 +499,7 @@ impl Engine {
         match job {
             Job::Flush => (state.flushing, state.covering) = (false, None),
             Job::Promote => state.promoting = false,
+            Job::Announce => state.announcing = false,
             Job::Compact(plan) => state.end(plan),
             Job::Garbage | Job::Seal => {}
         }

@@ -57,7 +57,7 @@ use operations::Operations;
 use snapshots::Snapshots;
 use stats::OpenStats;
 use std::sync::{Arc, OnceLock};
-use store::Store;
+use store::{Announced, Store};
 use turn::Turn;
 use write::WriteQueue;
 
@@ -69,6 +69,10 @@ pub(crate) struct Sealed {
     pub(crate) memtable: Arc<MemTable>,
     /// The first log that has entries of it.
     pub(crate) first_log: u64,
+    /// Of its entries, or of those before, the last one's number.
+    pub(crate) last_seq: Seq,
+    /// Slots that have some of its entries already.
+    pub(crate) announced: Arc<Announced>,
 }
 
 /// Where reads look, from the top: one consistent set of containers.

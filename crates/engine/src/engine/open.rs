@@ -28,7 +28,7 @@ use super::keyspaces::Creations;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
 use super::stats::{OpenStats, restore_counters};
-use super::store::{LoadFrom, Store, image_tier, keys_of, load, tracker_of};
+use super::store::{Announced, InOrder, LoadFrom, Store, image_tier, keys_of, load, tracker_of};
 use super::turn::Turn;
 use super::write::{Lead, OldLog, WriteQueue, apply_payload};
 use super::{Current, Engine, Sealed};
@@ -36,10 +36,10 @@ use crate::cache::Cache;
 use crate::compaction::{OutputOptions, Placed, Retain, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
-use crate::format::record::{RecordHeader, RecordKind, push_unsealed};
+use crate::format::record::{RECORD_HEADER_BYTES, RecordKind, push_unsealed, stored_bytes};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
-use crate::log::{Chain, LogWriter, NextLog, Replayed, replay};
+use crate::log::{Chain, LogWriter, NextLog, Replayed, check_manifest_end, replay};
 use crate::memory::{Holder, Memory};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
@@ -133,7 +133,7 @@ impl Engine {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let saved = self.save();
+        let saved = self.save().and_then(|()| self.end_announced());
         // Not before: flushes that `save` waits for are refused on a closed store.
         self.abandon();
         saved?;
@@ -161,6 +161,20 @@ impl Engine {
             self.wait_for_flush()?;
         }
         Ok(())
+    }
+
+    /// Has no slot announced any more: what a cleanly closed store has is live, or in its log.
+    fn end_announced(&self) -> Result<()> {
+        let Some(store) = self.objects.as_ref().filter(|_| self.options.log_free) else { return Ok(()) };
+        if self.failure.get().is_some() {
+            return Ok(());
+        }
+        match self.seal_active().and_then(|()| self.wait_for_flush()) {
+            // They are synced, and the next open reads them.
+            Err(error) if *error.kind() == ErrorKind::Full => return Ok(()),
+            flushed => flushed?,
+        }
+        self.withdraw_unfilled(store).map(drop)
     }
 
     /// The last writes of a clean close.
@@ -464,8 +478,9 @@ struct Recovered {
     log: Replayed,
     writer: MemTableWriter,
     memtable: Arc<MemTable>,
-    /// Memtables that replay filled before the last, oldest first, where there is a store for them to be flushed into.
-    sealed: Vec<Arc<MemTable>>,
+    /// Memtables that replay filled before the last, oldest first, each with its last number, where there is a store for them to be
+    /// flushed into.
+    sealed: Vec<(Arc<MemTable>, Seq)>,
     /// Tables that replay filled before it ended; not in any version yet.
     tables: Vec<(u64, Vec<TableMeta>)>,
     /// What was replayed, for another log; `None` when it is in tables.
@@ -483,9 +498,35 @@ struct Copied {
 }
 
 impl Copied {
-    fn push(&mut self, header: &RecordHeader, payload: &[u8]) {
+    fn push(&mut self, numbers: (Seq, u32), payload: &[u8]) {
         push_unsealed(&mut self.records, payload);
-        self.members.push(((header.first_seq, header.entries), payload.len()));
+        self.members.push((numbers, payload.len()));
+    }
+
+    /// The number before the first, if there is one.
+    fn before_first(&self) -> Option<Seq> {
+        self.members.first().map(|((first, _), _)| Seq(first.0 - 1))
+    }
+
+    /// The same with batches of no entries for all numbers up to `last` that nobody got.
+    fn without_gaps(self, last: Seq) -> Self {
+        let (mut whole, mut at) = (Self::default(), 0);
+        let mut next = self.before_first().unwrap_or(last).0 + 1;
+        let ends = (Seq(last.0 + 1), 0);
+        for (numbers, payload_bytes) in self.members.into_iter().chain([(ends, 0)]) {
+            while next < numbers.0.0 {
+                let missing = (numbers.0.0 - next).min(u64::from(u32::MAX)) as u32;
+                whole.push((Seq(next), missing), &[]);
+                next += u64::from(missing);
+            }
+            if numbers != ends {
+                let from = at + RECORD_HEADER_BYTES;
+                whole.push(numbers, &self.records[from..from + payload_bytes]);
+                at += stored_bytes(payload_bytes);
+                next = numbers.0.0 + u64::from(numbers.1);
+            }
+        }
+        whole
     }
 }
 
@@ -520,7 +561,9 @@ impl Found {
             last_seq = Seq(last_seq.0.saturating_sub(2));
         }
         let now = world.sched.now();
-        let keep = was_closed && recovered.is_little && recovered.log.resumable;
+        // Slots and log must have every number between them, which a log of another life may not.
+        let mixes = options.log_free || !self.catalog.announced.is_empty();
+        let keep = was_closed && recovered.is_little && recovered.log.resumable && !mixes;
         let log = match keep {
             true => self.resume_log(recovered.log.end, options.log_file_bytes())?,
             false => self.cut_log(&options, &mut recovered, &mut manifest)?,
@@ -557,7 +600,9 @@ impl Found {
         let log_bytes = log_counted + older.iter().map(|log| log.bytes).sum::<u64>();
         let log_room = LogRoom::set_aside(&world.sched, self.tiers.fast(), options.log_bytes(), log_bytes);
         let first_log = self.catalog.log_start;
-        let sealed = |memtable| Sealed { memtable, first_log };
+        let announced = Arc::<Announced>::default();
+        let sealed =
+            |(memtable, last_seq)| Sealed { memtable, first_log, last_seq, announced: announced.clone() };
         let current = Current {
             active: recovered.memtable,
             active_log: self.catalog.log_start,
@@ -570,7 +615,11 @@ impl Found {
         let sched = world.sched;
         opened.took = sched.now() - began;
         let engine = Arc::new(Engine {
-            queue: WriteQueue::new(&sched, Lead::new(log, recovered.writer, log_counted, older), last_seq),
+            queue: WriteQueue::new(
+                &sched,
+                Lead::new(log, recovered.writer, (log_counted, older), last_seq),
+                last_seq,
+            ),
             root: Turn::new(&sched, Root { counted_bytes: manifest.filled_bytes(), manifest, superblock }),
             creations: Creations::new(&sched),
             default_keyspace: self.catalog.default_keyspace.clone(),
@@ -616,27 +665,47 @@ impl Found {
         let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
         let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
         self.catalog.next_file = self.catalog.next_file.max(next);
-        let log = replay(chain, &open, &mut |kind, header, payload| {
-            if kind != RecordKind::Batch {
-                let found = format!("a {kind:?} record in a log");
-                return Err(Error::corrupt("log", header.durable.offset, found));
-            }
-            apply_payload(&mut writer, payload, header.first_seq)?;
+        let garbage = &self.tables.garbage;
+        // After a clean close, everything.
+        let is_closed = superblock.log_end != Position::default();
+        let durable = if is_closed { self.catalog.last_seq } else { Seq(0) };
+        let mut in_order = InOrder::find(&self.tiers, garbage, superblock.store, &self.catalog, durable)?;
+        let manifest_end = self.manifest.end;
+        let mut take = |numbers: (Seq, u32), payload: &[u8]| {
+            apply_payload(&mut writer, payload, numbers.0)?;
             bytes += payload.len() as u64;
             is_little &= writer.used_bytes() <= options.memtable_bytes() / KEEP_LOG_SHARE;
             match !is_little && !has_store {
                 true => copied = None,
-                false => copied.iter_mut().for_each(|copied| copied.push(header, payload)),
+                false => copied.iter_mut().for_each(|copied| copied.push(numbers, payload)),
             }
             if writer.used_bytes() > options.memtable_bytes() {
+                let last = Seq(numbers.0.0 + u64::from(numbers.1) - 1);
                 match has_store {
-                    true => sealed.push(memtable.clone()),
+                    true => sealed.push((memtable.clone(), last)),
                     false => tables.push(self.flush_replayed(options, &memtable)?),
                 }
                 (writer, memtable) = MemTable::new(self.seed);
             }
             Ok(())
+        };
+        let mut log = replay(chain, &open, &mut |kind, header, payload| {
+            if kind == RecordKind::ManifestEnd {
+                return check_manifest_end(manifest_end, payload);
+            }
+            if kind != RecordKind::Batch {
+                let found = format!("a {kind:?} record in a log");
+                return Err(Error::corrupt("log", header.durable.offset, found));
+            }
+            let numbers = (header.first_seq, header.entries);
+            match &mut in_order {
+                Some(in_order) => in_order.batch(numbers, payload, &mut take),
+                None => take(numbers, payload),
+            }
         })?;
+        if let Some(in_order) = in_order {
+            log.last_seq = in_order.end(&mut take)?;
+        }
         Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little, bytes })
     }
 
@@ -787,14 +856,24 @@ impl Found {
         let room = (None, options.log_file_bytes());
         let next = NextLog::prepare(self.tiers.fast().directory.as_ref(), &wrap, store, number, room)?;
         let mut log = LogWriter::start_unnamed(store, next);
+        let last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
+        let mut flushed = None;
         if let Some(mut copied) = recovered.copied.take() {
-            log.append(&mut copied.records, copied.members.iter().copied())?;
+            if options.log_free {
+                flushed = Some(copied.before_first().unwrap_or(last_seq));
+                copied = copied.without_gaps(last_seq);
+            }
+            if !copied.members.is_empty() {
+                log.append(&mut copied.records, copied.members.iter().copied())?;
+            }
         }
         log.sync()?;
         let mut edit = Edit {
             log_start: Some(number),
             next_file: Some(self.catalog.next_file),
-            last_seq: Some(recovered.log.last_seq),
+            last_seq: Some(last_seq),
+            withdrawn: self.catalog.announced_runs(),
+            flushed,
             ..Edit::default()
         };
         for (age, metas) in recovered.tables.drain(..) {

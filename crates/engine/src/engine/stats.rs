@@ -72,6 +72,8 @@ pub struct ObjectStats {
     pub slab_bytes: u64,
     /// Bytes of slots that could be filled at once.
     pub free_bytes: u64,
+    /// Entries that went to slots instead of the log since the store was opened ([`crate::Options::log_free`]).
+    pub log_free: u64,
     /// Objects that a table has in the same version.
     pub copies: u64,
     /// Keys that the tracker knows, and for how many it has room.
@@ -301,6 +303,7 @@ impl Engine {
                 slabs: current.contents.slabs.len() as u64,
                 slab_bytes,
                 free_bytes,
+                log_free: store.log_free(),
                 damaged: current.contents.damaged.len() as u64,
             }
         });
@@ -437,6 +440,9 @@ impl fmt::Display for Stats {
                 Size(o.slab_bytes),
                 Size(o.free_bytes)
             )?;
+            if o.log_free > 0 {
+                writeln!(f, "log-free   {} entries went to slots at once", o.log_free)?;
+            }
             writeln!(
                 f,
                 "heat       {} of {} keys tracked, {} of them below, {} % to stay; {} copies; {} ranges weighed in {} choices by {} objects",

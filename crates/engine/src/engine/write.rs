@@ -1,4 +1,4 @@
-//! The write path: admit, sequence, log, apply, publish.
+//! The write path: admit, sequence, log (or slots that were announced: `engine/store/announced.rs`), apply, publish.
 //!
 //! Writers put their batches into the present group under a short lock, which gives each its block of sequence
 //! numbers. Whoever finds nobody leading takes the lead: it owns the log and the memtable's writing end, takes the
@@ -10,15 +10,17 @@
 //! A group that asked for a sync is published after it, so no reader sees what a power cut could still take from a
 //! `Sync` writer.
 
+use super::store::{Announced, Filled};
 use super::{Engine, SEALED_MAX, Sealed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::{RECORD_HEADER_BYTES, push_unsealed, stored_bytes};
-use crate::format::{FileId, FileKind};
-use crate::key::{KeyspaceId, Seq};
-use crate::log::{BatchEntries, LogWriter, NextLog, SEAL_BYTES};
+use crate::format::{FileId, FileKind, Malformed};
+use crate::key::{Entry, KeyspaceId, Seq};
+use crate::log::{BatchEntries, LogWriter, MANIFEST_END_BYTES, NextLog, SEAL_BYTES};
 use crate::memtable::{MemTable, MemTableWriter};
 use crate::options::Durability;
 use crate::planted::{self, Bug};
+use crate::store::Slab;
 use crate::version::KeyspaceState;
 use cuesta_device::{ByteBuf, Cause};
 use cuesta_sched::atomic::Ordering;
@@ -56,6 +58,13 @@ pub(crate) struct Lead {
     pub(crate) log_counted: u64,
     /// Earlier files that are not retired yet.
     pub(crate) old_logs: Vec<OldLog>,
+    /// Slots for entries of the memtable, where the log is not to have them.
+    pub(crate) announced: Announced,
+    /// Slabs that were written to since the last sync.
+    unsynced: BTreeMap<u64, Arc<Slab>>,
+    /// The last number that is in log or slots, and the last that is durable there.
+    last_seq: Seq,
+    durable_seq: Seq,
     spare: Group,
 }
 
@@ -68,13 +77,39 @@ pub(crate) struct OldLog {
 }
 
 impl Lead {
+    /// After an open, which has made durable all up to `last_seq`.
     pub(crate) fn new(
         log: LogWriter,
         memtable: MemTableWriter,
-        log_counted: u64,
-        old_logs: Vec<OldLog>,
+        (log_counted, old_logs): (u64, Vec<OldLog>),
+        last_seq: Seq,
     ) -> Self {
-        Self { log, memtable, log_counted, old_logs, spare: Group::default() }
+        Self {
+            log,
+            memtable,
+            log_counted,
+            old_logs,
+            announced: Announced::default(),
+            unsynced: BTreeMap::new(),
+            last_seq,
+            durable_seq: last_seq,
+            spare: Group::default(),
+        }
+    }
+
+    /// Makes everything durable that log and slots have.
+    ///
+    /// # Errors
+    /// The state of what was written is unknown then, and there must not be another write.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        while let Some((_, slab)) = self.unsynced.pop_first() {
+            if !planted::has(Bug::AnnouncedUnsynced) {
+                slab.sync()?;
+            }
+        }
+        self.log.sync()?;
+        self.durable_seq = self.last_seq;
+        Ok(())
     }
 }
 
@@ -149,6 +184,11 @@ impl Engine {
         if batch.entries == 0 {
             return Ok(self.visible());
         }
+        let durability = match durability {
+            // A number that is missing in slots and log would end the replay of both.
+            Durability::Unlogged if self.options.log_free => Durability::Os,
+            asked => asked,
+        };
         let held = self.admit(batch.payload.len(), batch.puts)?;
         let mut queue = self.queue.state.lock();
         while !queue.group.members.is_empty()
@@ -184,7 +224,7 @@ impl Engine {
     pub(crate) fn sync_log(&self) -> Result<bool> {
         self.with_lead(|engine, lead| {
             engine.check_writable()?;
-            lead.log.sync().inspect_err(|error| engine.fail(error))?;
+            lead.sync().inspect_err(|error| engine.fail(error))?;
             Ok(lead.memtable.table().unlogged())
         })
     }
@@ -245,14 +285,14 @@ impl Engine {
     /// Log, apply, publish.
     fn carry_out(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
         self.check_writable()?;
-        let (used, limit) = (lead.memtable.used_bytes(), self.options.memtable_bytes());
+        let used = lead.memtable.used_bytes() + lead.announced.held_bytes();
+        let limit = self.options.memtable_bytes();
         // Sealed a little early rather than grown beyond its limit by a large group.
         let full = used >= limit || (used > limit / 2 && used + group.records.len() as u64 > limit);
         if full && self.current.load().sealed.len() < SEALED_MAX {
             self.rotate(lead)?;
         }
-        let logged = self.log_group(lead, group);
-        if let Err(error) = logged {
+        if let Err(error) = self.record_group(lead, group) {
             // Out of room is the one failure after which the log's end is known: nothing counts as appended.
             if *error.kind() != ErrorKind::Full {
                 self.fail(&error);
@@ -260,19 +300,82 @@ impl Engine {
             return Err(error);
         }
         if planted::has(Bug::PublishedEarly)
-            && let Some(last) = group.members.last()
+            && let Some((_, last)) = group.numbers()
         {
-            self.visible.store(last.first_seq.0 + u64::from(last.entries) - 1, Ordering::Release);
+            self.visible.store(last.0, Ordering::Release);
             self.sched.yield_point();
         }
         if let Err(error) = group.apply(&mut lead.memtable) {
             self.fail(&error);
             return Err(error);
         }
-        if let Some(last) = group.members.last() {
-            self.visible.store(last.first_seq.0 + u64::from(last.entries) - 1, Ordering::Release);
+        if let Some((_, last)) = group.numbers() {
+            self.visible.store(last.0, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Puts a group where a crash leaves it: into slots, if that is the store's way and there are any for all of it, else into the log;
+    /// and makes it durable, if a member asked for that.
+    fn record_group(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
+        let Some((first, last)) = group.numbers() else { return Ok(()) };
+        if self.options.log_free {
+            self.log_refused(lead, first)?;
+        }
+        match self.fill_slots(lead, group)? {
+            Filled::All => {}
+            Filled::Nothing => self.log_group(lead, group)?,
+            // Not `Full`: who is refused must not find it done after a crash.
+            Filled::Perhaps => self.log_group(lead, group).map_err(|error| {
+                Error::caused_by(
+                    ErrorKind::Io,
+                    "a write may be in slots, and the log has no room for it",
+                    error,
+                )
+            })?,
+        }
+        lead.last_seq = last;
+        match group.sync && !planted::has(Bug::AcknowledgedEarly) {
+            // Not `Full`, whatever the medium says: after a failed sync nothing is known.
+            true => lead
+                .sync()
+                .map_err(|error| Error::caused_by(ErrorKind::Io, "the log could not be made durable", error)),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the log that nobody got the numbers before `first`, if a group that had them was refused.
+    fn log_refused(&self, lead: &mut Lead, first: Seq) -> Result<()> {
+        while lead.last_seq.0 + 1 < first.0 && !planted::has(Bug::RefusedNumbersForgotten) {
+            let missing = (first.0 - lead.last_seq.0 - 1).min(u64::from(u32::MAX)) as u32;
+            let mut record = ByteBuf::default();
+            push_unsealed(&mut record, &[]);
+            self.count_log(&lead.log, &mut lead.log_counted, record.len() as u64)?;
+            let numbers = (Seq(lead.last_seq.0 + 1), missing);
+            lead.log.append(&mut record, std::iter::once((numbers, 0)))?;
+            lead.last_seq = Seq(lead.last_seq.0 + u64::from(missing));
+        }
+        Ok(())
+    }
+
+    /// Puts a group into slots that were announced, if it may go there.
+    fn fill_slots(&self, lead: &mut Lead, group: &Group) -> Result<Filled> {
+        let store = self.objects.as_ref().filter(|_| self.options.log_free);
+        let Some(store) = store.filter(|_| group.members.iter().all(|member| member.entries == 1)) else {
+            return Ok(Filled::Nothing);
+        };
+        let mut batches: Vec<BatchEntries<'_>> =
+            group.payloads().map(|(member, payload)| BatchEntries::new(payload, member.first_seq)).collect();
+        let mut entries: Vec<Entry<'_>> = Vec::with_capacity(batches.len());
+        for batch in &mut batches {
+            entries.extend(batch.next().map_err(unreadable)?);
+        }
+        let Lead { announced, unsynced, durable_seq, log, log_counted, .. } = lead;
+        let tell = &mut |end| {
+            self.count_log(log, log_counted, MANIFEST_END_BYTES)?;
+            log.append_manifest_end(end)
+        };
+        self.fill_announced(store, announced, unsynced, &entries, *durable_seq, tell)
     }
 
     fn log_group(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
@@ -284,32 +387,25 @@ impl Engine {
         if unlogged < group.members.len() {
             let mut only_logged = if unlogged > 0 { group.logged_records() } else { ByteBuf::default() };
             let records = if unlogged > 0 { &mut only_logged } else { &mut group.records };
-            self.count_log(lead, records.len() as u64)?;
+            self.count_log(&lead.log, &mut lead.log_counted, records.len() as u64)?;
             lead.log.append(records, group.members.iter().filter(|member| member.logged).map(numbers))?;
         }
-        match group.sync && !planted::has(Bug::AcknowledgedEarly) {
-            // Not `Full`, whatever the medium says: after a failed sync nothing is known.
-            true => lead
-                .log
-                .sync()
-                .map_err(|error| Error::caused_by(ErrorKind::Io, "the log could not be made durable", error)),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     /// Counts the log's growth against the fast tier before it happens.
-    fn count_log(&self, lead: &mut Lead, bytes: u64) -> Result<()> {
-        let filled = lead.log.filled_after(bytes);
-        if let Some(more) = filled.checked_sub(lead.log_counted).filter(|more| *more > 0) {
+    fn count_log(&self, log: &LogWriter, counted: &mut u64, bytes: u64) -> Result<()> {
+        let filled = log.filled_after(bytes);
+        if let Some(more) = filled.checked_sub(*counted).filter(|more| *more > 0) {
             self.log_room.charge(self.tiers.fast(), more)?;
-            lead.log_counted = filled;
+            *counted = filled;
         }
         Ok(())
     }
 
     /// Seals memtable and log, and goes on in new ones.
     fn rotate(&self, lead: &mut Lead) -> Result<()> {
-        self.count_log(lead, SEAL_BYTES)?;
+        self.count_log(&lead.log, &mut lead.log_counted, SEAL_BYTES)?;
         let number = self.catalog.lock().take_file_number();
         let recycled = self.background.take_retired_log();
         let fast = self.tiers.fast();
@@ -331,10 +427,11 @@ impl Engine {
         lead.log_counted = recycled.map_or(0, |retired| retired.bytes);
         let (writer, memtable) = MemTable::new(self.sched.rng(number).next_u64());
         lead.memtable = writer;
+        let (last_seq, announced) = (lead.last_seq, Arc::new(std::mem::take(&mut lead.announced)));
         let catalog = self.catalog.lock();
         self.install(&catalog, |current| {
             let memtable = std::mem::replace(&mut current.active, memtable);
-            current.sealed.insert(0, Sealed { memtable, first_log: current.active_log });
+            current.sealed.insert(0, Sealed { memtable, first_log: current.active_log, last_seq, announced });
             current.active_log = number;
         });
         drop(catalog);
@@ -370,6 +467,12 @@ impl Group {
         self.number
     }
 
+    /// The first number and the last.
+    fn numbers(&self) -> Option<(Seq, Seq)> {
+        let (first, last) = (self.members.first()?, self.members.last()?);
+        Some((first.first_seq, Seq(last.first_seq.0 + u64::from(last.entries) - 1)))
+    }
+
     /// Each member with its payload.
     fn payloads(&self) -> impl Iterator<Item = (&Member, &[u8])> {
         let mut at = 0;
@@ -403,10 +506,13 @@ impl Group {
 /// Inserts a batch's entries: the one way into a memtable, for live writes and for replay alike.
 pub(crate) fn apply_payload(memtable: &mut MemTableWriter, payload: &[u8], first_seq: Seq) -> Result<()> {
     let mut entries = BatchEntries::new(payload, first_seq);
-    let malformed = |malformed| Error::internal(format!("a batch that cannot be read back: {malformed}"));
-    while let Some(entry) = entries.next().map_err(malformed)? {
+    while let Some(entry) = entries.next().map_err(unreadable)? {
         debug_assert!(KeyspaceId::of(entry.key).is_some());
         memtable.insert(entry.key, entry.trailer, entry.value);
     }
     Ok(())
+}
+
+fn unreadable(malformed: Malformed) -> Error {
+    Error::internal(format!("a batch that cannot be read back: {malformed}"))
 }

@@ -60,6 +60,7 @@ fn kinds_are_as_documented() {
     assert!(page("record.md").contains(&format!("`SKIPPABLE_KIND` = {SKIPPABLE_KIND}")));
     assert_eq!([RecordKind::Batch as u8, RecordKind::Seal as u8, RecordKind::Edit as u8], [1, 2, 3]);
     assert_eq!([RecordKind::Heat as u8, RecordKind::Index as u8, RecordKind::Counts as u8], [4, 5, 6]);
+    assert_eq!(RecordKind::ManifestEnd as u8, 7);
 }
 
 #[test]

@@ -39,13 +39,15 @@ pub(crate) enum RecordKind {
     Index = 5,
     /// Of an image: how often keys were asked for.
     Counts = 6,
+    /// Of the log: where the manifest ended when this was written.
+    ManifestEnd = 7,
 }
 
 impl RecordKind {
     fn from_stored(number: u8) -> Option<Self> {
-        [Self::Batch, Self::Seal, Self::Edit, Self::Heat, Self::Index, Self::Counts]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        let all =
+            [Self::Batch, Self::Seal, Self::Edit, Self::Heat, Self::Index, Self::Counts, Self::ManifestEnd];
+        all.into_iter().find(|kind| *kind as u8 == number)
     }
 }
 

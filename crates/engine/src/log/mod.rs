@@ -16,5 +16,5 @@ mod reader;
 mod writer;
 
 pub(crate) use batch::{BatchEntries, put_entry};
-pub(crate) use reader::{Chain, RecordReader, Replayed, Step, replay};
-pub(crate) use writer::{EXTEND_BYTES, LogWriter, NextLog, SEAL_BYTES};
+pub(crate) use reader::{Chain, RecordReader, Replayed, Step, check_manifest_end, replay};
+pub(crate) use writer::{EXTEND_BYTES, LogWriter, MANIFEST_END_BYTES, NextLog, SEAL_BYTES};

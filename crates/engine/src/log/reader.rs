@@ -232,6 +232,23 @@ pub(crate) fn replay(
     }
 }
 
+/// Checks a record of the log that says where the manifest ended, which ends at `end` now.
+///
+/// # Errors
+/// `Corrupt` when the manifest was longer.
+pub(crate) fn check_manifest_end(end: Position, payload: &[u8]) -> Result<()> {
+    let found = payload.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect::<Vec<_>>();
+    match found[..] {
+        [file, offset] if end >= Position { file, offset } => Ok(()),
+        [file, offset] => {
+            let file = FileId::new(FileKind::Manifest, file);
+            let why = format!("the manifest ends before byte {offset} of {file}, up to where it was durable");
+            Err(Error::corrupt(FileId::new(FileKind::Manifest, end.file).to_string(), end.offset, why))
+        }
+        _ => Err(Error::corrupt("log", 0, "a record that names no end of the manifest")),
+    }
+}
+
 /// The file that a seal names.
 fn sealed_successor(file: &FileId, payload: &[u8], offset: u64) -> Result<u64> {
     match <[u8; 8]>::try_from(payload).map(u64::from_le_bytes) {

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub(crate) const EXTEND_BYTES: u64 = 256 << 10;
 /// Bytes of the record that ends a file.
 pub(crate) const SEAL_BYTES: u64 = (record::RECORD_HEADER_BYTES + size_of::<u64>()) as u64;
+/// Bytes of the record that says where the manifest ends.
+pub(crate) const MANIFEST_END_BYTES: u64 = (record::RECORD_HEADER_BYTES + 2 * size_of::<u64>()) as u64;
 
 /// A log file ready to be written to: named, with its header durable.
 #[derive(Debug)]
@@ -170,6 +172,18 @@ impl LogWriter {
             }
         }
         Err(refused)
+    }
+
+    /// Appends where the manifest ends, so that a replay knows if that has lost its end.
+    ///
+    /// # Errors
+    /// As [`LogWriter::append`].
+    pub(crate) fn append_manifest_end(&mut self, end: Position) -> Result<()> {
+        let payload = [end.file.to_le_bytes(), end.offset.to_le_bytes()].concat();
+        let kind = RecordKind::ManifestEnd;
+        let record = encode_record(self.place, kind, (Seq(0), 0), &payload, self.durable);
+        debug_assert_eq!(record.len() as u64, MANIFEST_END_BYTES);
+        self.write(&mut record.into())
     }
 
     /// Makes everything appended durable.

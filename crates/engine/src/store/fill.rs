@@ -8,9 +8,9 @@
 use super::contents::Contents;
 use super::index::Location;
 use super::slab::{Slab, pages_of};
-use super::slot::{encode, object_bytes};
+use super::slot::{early_bytes, encode, object_bytes};
 use crate::error::Result;
-use crate::key::Entry;
+use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
 use cuesta_device::{AlignedBuf, Cause, Device, ReadRequest, Ticket, WriteRequest};
@@ -32,6 +32,8 @@ struct Run<'w, 'e> {
     device: Arc<dyn Device>,
     pages: Range<u64>,
     writes: &'w [Write<'e>],
+    /// No edit names what is written yet: up to which number everything is durable.
+    durable: Option<Seq>,
 }
 
 impl Run<'_, '_> {
@@ -55,7 +57,7 @@ impl Run<'_, '_> {
             let place = self.slab.place(location.slot);
             let from = (place.offset - self.pages.start) as usize;
             let place = if planted::has(Bug::SlotChecksumOfAnotherPlace) { place.at(0) } else { place };
-            encode(&mut buffer[from..], place, entry);
+            encode(&mut buffer[from..], place, entry, self.durable);
         }
         let bytes = buffer.len();
         Ok(self.device.submit_write(WriteRequest { buffer, bytes, offset: self.pages.start }))
@@ -82,10 +84,10 @@ impl Drop for Flight<'_, '_> {
 }
 
 /// How many of `writes`, which are sorted by place, make a run, and its pages. Two runs never share a page.
-fn first_run(slab: &Slab, writes: &[Write<'_>]) -> (usize, Range<u64>) {
+fn first_run(slab: &Slab, writes: &[Write<'_>], is_early: bool) -> (usize, Range<u64>) {
     let extent = |(location, entry): &Write<'_>| {
         let from = slab.meta.offset(location.slot);
-        pages_of(from, from + object_bytes(entry))
+        pages_of(from, from + if is_early { early_bytes(entry) } else { object_bytes(entry) })
     };
     let mut pages = extent(&writes[0]);
     let joins = |write: &&Write<'_>| {
@@ -103,8 +105,9 @@ fn first_run(slab: &Slab, writes: &[Write<'_>]) -> (usize, Range<u64>) {
     (writes[1..].iter().take_while(joins).count() + 1, pages)
 }
 
-/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet. Nothing is durable before
-/// the slabs that are returned have been synced.
+/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet; `durable` is given where no edit
+/// names the objects before there is another need to know of them. Nothing is durable before the slabs that are returned have been
+/// synced.
 ///
 /// # Errors
 /// What the devices or `check` say; what is in the slots is unknown then. `check` is told the bytes written so far.
@@ -113,6 +116,7 @@ pub(crate) fn fill(
     contents: &Contents,
     new: &BTreeSet<u64>,
     writes: &mut [Write<'_>],
+    durable: Option<Seq>,
     cause: Cause,
     check: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Vec<Arc<Slab>>> {
@@ -124,10 +128,10 @@ pub(crate) fn fill(
         while let Some((first, _)) = rest.first().filter(|_| flight.bytes < FLIGHT_BYTES_MAX) {
             let slab = contents.slab(first.slab)?.clone();
             let device = devices.entry(first.slab).or_insert_with(|| slab.metered(tiers, cause)).clone();
-            let (count, pages) = first_run(&slab, rest);
+            let (count, pages) = first_run(&slab, rest, durable.is_some());
             let (writes, after) = rest.split_at(count);
             rest = after;
-            let run = Run { slab, device, pages, writes };
+            let run = Run { slab, device, pages, writes, durable };
             flight.bytes += run.bytes();
             let ticket = run.begin(new.contains(&run.slab.meta.number));
             flight.reading.push_back((run, ticket));

@@ -37,5 +37,5 @@ pub(crate) use slab::SLOTS_FROM;
 pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta};
 #[cfg(test)]
 pub(crate) use slot::SLOT_HEADER_BYTES;
-pub(crate) use slot::{decode as decode_slot, object_bytes};
+pub(crate) use slot::{decode as decode_slot, early_bytes, object_bytes};
 pub(crate) use space::{SlotRun, Slots, Space};

@@ -1,11 +1,11 @@
 //! A slab: a file of slots of one size (`docs/format/slab.md`).
 
-use super::slot::{Head, decode, decode_head};
+use super::slot::{Head, decode, decode_early, decode_head};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header, encode_header};
 use crate::format::{Decode, FileId, FileKind, Malformed, Place, Reader, StoreId};
 use crate::garbage::{Garbage, HeldFile};
-use crate::key::Entry;
+use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
 use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, ReadRequest, Ticket};
@@ -305,6 +305,13 @@ impl Slab {
     /// `Corrupt`, with slab and slot.
     pub(crate) fn decode_head<'a>(&self, slot: u32, bytes: &'a [u8]) -> Result<Head<'a>> {
         decode_head(bytes, self.place(slot)).map_err(|malformed| self.corrupt(slot, malformed))
+    }
+
+    /// The object in `slot`, whose bytes these are, if it was written before an edit named it; and up to which number everything was
+    /// durable then.
+    pub(crate) fn decode_early<'a>(&self, slot: u32, bytes: &'a [u8]) -> Option<(Entry<'a>, Seq)> {
+        let (entry, durable) = decode_early(bytes, self.place(slot)).ok()?;
+        durable.map(|durable| (entry, durable))
     }
 
     fn corrupt(&self, slot: u32, why: impl fmt::Display) -> Error {

@@ -7,7 +7,8 @@
 //! A live slot is never written to. What a flush or a promotion writes goes to free slots, so readers, merges and
 //! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
 //! holds the contents of a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
-//! has most of them, so that neighbours share a page and its read and write.
+//! has most of them, so that neighbours share a page and its read and write. Slots that are filled before an edit names them are of
+//! slabs that are closed to everybody else meanwhile.
 
 use super::contents::Contents;
 use super::index::{Holds, Location};
@@ -147,6 +148,53 @@ impl Space {
         self.fresh.remove(&number);
     }
 
+    /// A slab that nobody gets a slot of, until [`Space::reopen`], but who has made it; and its slots.
+    pub(crate) fn add_closed(&mut self, meta: SlabMeta) -> Vec<Location> {
+        self.add(meta, Slots::default());
+        self.close_slab(meta.number, meta.slot_bytes)
+    }
+
+    /// Takes all free slots of the slab of this class that has most, none of which is given out from then on until
+    /// [`Space::reopen`]: so nobody else writes to its pages. `live` says how many slots of a slab are live; one of which more are
+    /// taken is being written to.
+    pub(crate) fn close(&mut self, slot_bytes: u64, live: &dyn Fn(u64) -> u32) -> Vec<Location> {
+        let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
+        for at in self.waiting.iter().flat_map(|(_, slots)| slots) {
+            *waiting.entry(at.slab).or_default() += 1;
+        }
+        let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
+        let quiet = slabs.iter().filter_map(|number| self.slabs.get(number)).filter(|slab| {
+            let number = slab.meta.number;
+            let idle = live(number) + waiting.get(&number).copied().unwrap_or(0);
+            slab.free() > 0 && slab.taken.count() == idle && !self.fresh.contains(&number)
+        });
+        let most = quiet.max_by_key(|slab| (slab.free(), std::cmp::Reverse(slab.meta.number)));
+        most.map(|slab| slab.meta.number).map_or_else(Vec::new, |slab| self.close_slab(slab, slot_bytes))
+    }
+
+    fn close_slab(&mut self, number: u64, slot_bytes: u64) -> Vec<Location> {
+        if let Some((slabs, present)) = self.classes.get_mut(&slot_bytes) {
+            slabs.retain(|slab| *slab != number);
+            present.take_if(|slab| *slab == number);
+        }
+        let Some(found) = self.slabs.get_mut(&number) else { return Vec::new() };
+        let free: Vec<u32> = (0..found.meta.slots).filter(|slot| !found.taken.contains(*slot)).collect();
+        for slot in &free {
+            found.taken.insert(*slot);
+        }
+        self.free_bytes -= free.len() as u64 * slot_bytes;
+        free.into_iter().map(|slot| Location { slab: number, slot, holds: Holds::Value }).collect()
+    }
+
+    /// Slots of a slab are given out again.
+    pub(crate) fn reopen(&mut self, number: u64) {
+        let Some(found) = self.slabs.get(&number) else { return };
+        let (slabs, _) = self.classes.entry(found.meta.slot_bytes).or_default();
+        if !slabs.contains(&number) {
+            slabs.push(number);
+        }
+    }
+
     /// A slab, and which of its slots are live.
     pub(crate) fn add(&mut self, meta: SlabMeta, live: Slots) {
         let taken = Taken { meta, taken: live, from: 0 };
@@ -258,8 +306,13 @@ impl Space {
 
     /// Bytes of slots that wait until nobody can see them.
     pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.waiting.iter().map(|(_, slots)| self.bytes_of(slots)).sum()
+    }
+
+    /// Bytes of some slots.
+    pub(crate) fn bytes_of(&self, slots: &[Location]) -> u64 {
         let bytes = |at: &Location| self.slabs.get(&at.slab).map_or(0, |slab| slab.meta.slot_bytes);
-        self.waiting.iter().flat_map(|(_, slots)| slots).map(bytes).sum()
+        slots.iter().map(bytes).sum()
     }
 }
 
@@ -318,6 +371,31 @@ mod tests {
             space.take_settled(112, Holds::Copy),
             Some(Location { slab: 4, slot: 0, holds: Holds::Copy })
         );
+    }
+
+    #[test]
+    fn slots_of_a_closed_slab_are_its_owners() {
+        let mut space = Space::default();
+        let mut live = Slots::default();
+        assert!(live.insert(1) && live.insert(2));
+        space.add(slab(1, 100, 4), live.clone());
+        space.add(slab(2, 100, 3), Slots::default());
+        let places = |slots: Vec<Location>| slots.iter().map(|at| (at.slab, at.slot)).collect::<Vec<_>>();
+        // Somebody is writing to the second one.
+        assert_eq!(space.take(100, Holds::Value).map(|at| (at.slab, at.slot)), Some((2, 0)));
+        let is_live = |number| if number == 1 { 2 } else { 0 };
+        let closed = space.close(100, &is_live);
+        assert_eq!(places(closed.clone()), [(1, 0), (1, 3)]);
+        assert_eq!((places(space.close(100, &is_live)), space.bytes().1), (vec![], 200));
+        let rest = [(); 3].map(|()| space.take(100, Holds::Value).map(|at| (at.slab, at.slot)));
+        assert_eq!(rest, [Some((2, 1)), Some((2, 2)), None]);
+        space.give_back(closed);
+        assert_eq!((space.take(100, Holds::Value), space.bytes().1), (None, 200));
+        space.reopen(1);
+        space.reopen(1);
+        assert_eq!(space.take(100, Holds::Value).map(|at| (at.slab, at.slot)), Some((1, 0)));
+        assert_eq!(places(space.add_closed(slab(3, 100, 2))), [(3, 0), (3, 1)]);
+        assert_eq!((space.take(100, Holds::Value).map(|at| at.slab), space.bytes().1), (Some(1), 0));
     }
 
     #[test]

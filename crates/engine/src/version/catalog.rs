@@ -8,7 +8,7 @@ use crate::key::{KeyspaceId, Seq};
 use crate::memory::Holder;
 use crate::planted::{self, Bug};
 use crate::profile::Profile;
-use crate::store::{SlabMeta, Slots};
+use crate::store::{SlabMeta, SlotRun, Slots};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,6 +91,10 @@ pub(crate) struct Catalog {
     pub(crate) profile: Profile,
     /// The slabs of the store below the memtable, and which of their slots are live.
     pub(crate) slabs: BTreeMap<u64, (SlabMeta, Slots)>,
+    /// Slots that may hold objects that no edit takes yet, by slab.
+    pub(crate) announced: BTreeMap<u64, Slots>,
+    /// Numbers up to this mean nothing in such a slot.
+    pub(crate) flushed: Seq,
     /// The image of all this, if nothing has changed since it was written.
     pub(crate) image: Option<u64>,
 }
@@ -129,6 +133,8 @@ impl Default for Catalog {
             times: Vec::new(),
             profile: Profile::Leveled,
             slabs: BTreeMap::new(),
+            announced: BTreeMap::new(),
+            flushed: Seq(0),
             image: None,
         }
     }
@@ -180,7 +186,61 @@ fn changed_slabs(
     Ok(changed)
 }
 
+/// The slabs whose announced slots an edit changes, and these after it; `slabs` are those that it changes otherwise.
+///
+/// # Errors
+/// `Internal` when it announces a slot that is live or announced, takes one that is announced, or withdraws one that is not.
+fn changed_announcements(
+    catalog: &Catalog,
+    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    edit: &Edit,
+) -> Result<BTreeMap<u64, Slots>> {
+    let mut changed: BTreeMap<u64, Slots> = BTreeMap::new();
+    let all = [(&edit.withdrawn, false), (&edit.announced, true)];
+    for (run, announces) in all.into_iter().flat_map(|(runs, adds)| runs.iter().map(move |run| (run, adds))) {
+        let number = run.slab;
+        let refuse =
+            |why: &str| Err(Error::internal(format!("an edit of announced slots of slab {number}: {why}")));
+        let slots = changed
+            .entry(number)
+            .or_insert_with(|| catalog.announced.get(&number).cloned().unwrap_or_default());
+        let Some((meta, live)) = slabs.get(&number).or_else(|| catalog.slabs.get(&number)) else {
+            return refuse("it is not there");
+        };
+        if run.end().is_none_or(|end| end > meta.slots) {
+            return refuse("slots past its end");
+        }
+        for slot in run.slots() {
+            let is_right =
+                if announces { !live.contains(slot) && slots.insert(slot) } else { slots.remove(slot) };
+            if !is_right {
+                return refuse(&format!(
+                    "slot {slot} cannot be {}",
+                    if announces { "announced" } else { "withdrawn" }
+                ));
+            }
+        }
+    }
+    let announced = |slab: u64| changed.get(&slab).or_else(|| catalog.announced.get(&slab));
+    for run in &edit.taken {
+        if announced(run.slab).is_some_and(|slots| run.slots().any(|slot| slots.contains(slot))) {
+            return Err(Error::internal(format!("an edit takes announced slots of slab {}", run.slab)));
+        }
+    }
+    if let Some(slab) =
+        edit.slabs_removed.iter().find(|slab| announced(**slab).is_some_and(|slots| slots.count() > 0))
+    {
+        return Err(Error::internal(format!("an edit removes slab {slab}, of which slots are announced")));
+    }
+    Ok(changed)
+}
+
 impl Catalog {
+    /// Every announced slot, by place.
+    pub(crate) fn announced_runs(&self) -> Vec<SlotRun> {
+        self.announced.iter().flat_map(|(slab, slots)| slots.runs(*slab)).collect()
+    }
+
     /// A number for a new file.
     pub(crate) fn take_file_number(&mut self) -> u64 {
         self.next_file += 1;
@@ -195,6 +255,7 @@ impl Catalog {
     pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Gone> {
         let mut gone = Gone::default();
         let slabs = changed_slabs(&self.slabs, edit)?;
+        let announced = changed_announcements(self, &slabs, edit)?;
         let guards = [&edit.guards_added, &edit.guards_removed];
         let changes_guards = guards.iter().any(|guards| !guards.is_empty());
         if !edit.added.is_empty() || !edit.removed.is_empty() || changes_guards {
@@ -214,6 +275,9 @@ impl Catalog {
         }
         self.slabs.extend(slabs);
         self.slabs.retain(|number, _| !edit.slabs_removed.contains(number));
+        self.announced.extend(announced);
+        self.announced.retain(|_, slots| slots.count() > 0);
+        self.flushed = edit.flushed.unwrap_or_default().max(self.flushed);
         self.profile = edit.profile.unwrap_or(self.profile);
         self.image = edit.image.or(self.image.filter(|_| planted::has(Bug::OldImageBelieved)));
         for id in &edit.dropped {
@@ -285,6 +349,8 @@ impl Catalog {
             image: self.image,
             slabs_added: self.slabs.values().map(|(meta, _)| *meta).collect(),
             taken: self.slabs.iter().flat_map(|(slab, (_, live))| live.runs(*slab)).collect(),
+            announced: self.announced_runs(),
+            flushed: (self.flushed > Seq(0)).then_some(self.flushed),
             ..Edit::default()
         };
         for (level, runs) in self.version.levels.iter().enumerate() {

@@ -227,6 +227,12 @@ pub(crate) struct Edit {
     pub(crate) taken: Vec<SlotRun>,
     /// Slots that are live no more, by place.
     pub(crate) freed: Vec<SlotRun>,
+    /// Slots that may hold objects that no edit takes yet, by place.
+    pub(crate) announced: Vec<SlotRun>,
+    /// Slots that are announced no more, by place; ahead of those that are taken.
+    pub(crate) withdrawn: Vec<SlotRun>,
+    /// What lies in announced slots up to this number is worth nothing: a flush has settled what became of it.
+    pub(crate) flushed: Option<Seq>,
     /// The image that tells of everything up to this edit; a later edit, whatever it says, makes it worthless.
     pub(crate) image: Option<u64>,
 }
@@ -252,6 +258,9 @@ mod field {
     pub(super) const ADD_GUARD: u64 = 18;
     pub(super) const REMOVE_GUARD: u64 = 19;
     pub(super) const ADD_FLOOR: u64 = 20;
+    pub(super) const ANNOUNCE_SLOTS: u64 = 21;
+    pub(super) const WITHDRAW_SLOTS: u64 = 22;
+    pub(super) const FLUSHED: u64 = 23;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -327,6 +336,7 @@ impl Edit {
             (field::NEXT_FILE, self.next_file),
             (field::LAST_SEQ, self.last_seq.map(|seq| seq.0)),
             (field::NEXT_KEYSPACE, self.next_keyspace.map(u64::from)),
+            (field::FLUSHED, self.flushed.map(|seq| seq.0)),
         ];
         for (number, value) in numbers {
             if let Some(value) = value {
@@ -343,7 +353,13 @@ impl Edit {
                     .for_each(|n| put_varint(out, n));
             });
         }
-        for (number, slots) in [(field::FREE_SLOTS, &self.freed), (field::TAKE_SLOTS, &self.taken)] {
+        let slots = [
+            (field::WITHDRAW_SLOTS, &self.withdrawn),
+            (field::FREE_SLOTS, &self.freed),
+            (field::TAKE_SLOTS, &self.taken),
+            (field::ANNOUNCE_SLOTS, &self.announced),
+        ];
+        for (number, slots) in slots {
             for of_slab in slots.chunk_by(|a, b| a.slab == b.slab) {
                 put(number, true, &|out| put_slots(out, of_slab));
             }
@@ -434,6 +450,9 @@ impl Edit {
             field::REMOVE_SLAB => self.slabs_removed.push(body.number()?),
             field::TAKE_SLOTS => take_slots(&mut body, &mut self.taken)?,
             field::FREE_SLOTS => take_slots(&mut body, &mut self.freed)?,
+            field::ANNOUNCE_SLOTS => take_slots(&mut body, &mut self.announced)?,
+            field::WITHDRAW_SLOTS => take_slots(&mut body, &mut self.withdrawn)?,
+            field::FLUSHED => self.flushed = Some(Seq(body.number()?)),
             field::IMAGE => self.image = Some(body.number()?),
             field::ADD_GUARD => self.guards_added.push((body.varint_u32()?, body.bytes()?.to_vec())),
             field::REMOVE_GUARD => self.guards_removed.push((body.varint_u32()?, body.bytes()?.to_vec())),
@@ -470,7 +489,14 @@ impl fmt::Display for Edit {
         words.extend(self.asked.iter().map(asked));
         words.extend(self.profile.map(|profile| format!("profile {profile}")));
         words.extend(self.slabs_added.iter().map(|slab| format!("add {slab}")));
-        for (verb, slots) in [("free", &self.freed), ("take", &self.taken)] {
+        words.extend(self.flushed.map(|seq| format!("flushed up to {seq:?}")));
+        let slots = [
+            ("withdraw", &self.withdrawn),
+            ("free", &self.freed),
+            ("take", &self.taken),
+            ("announce", &self.announced),
+        ];
+        for (verb, slots) in slots {
             let of_slab = |runs: &[SlotRun]| {
                 let slots = runs.iter().map(|run| match run.len {
                     1 => run.from.to_string(),
@@ -529,6 +555,9 @@ mod tests {
             slabs_removed: vec![3],
             taken: vec![run(9, 0, 3), run(9, 7, 1), run(9, 699, 1)],
             freed: vec![run(3, 5, 1), run(8, 1, 1), run(8, 4, 2)],
+            announced: vec![run(9, 100, 300)],
+            withdrawn: vec![run(9, 0, 4), run(10, 1, 1)],
+            flushed: Some(Seq(70)),
             image: Some(302),
         }
     }

@@ -58,7 +58,7 @@ fn option_set(set: u64) -> (Options, usize) {
     };
     // One tier alone is not for every profile.
     let tiers = match kind() {
-        Kind::PrismDb => 2,
+        Kind::PrismDb | Kind::PrismDbLogFree => 2,
         Kind::NvLsm => 1,
         _ => 1 + (set % 2) as usize,
     };

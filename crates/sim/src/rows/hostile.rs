@@ -60,7 +60,8 @@ impl Format {
     /// Whether stores of the present kind have such files.
     fn is_there(self) -> bool {
         let of_blocks = matches!(self, Self::Data | Self::Meta);
-        self.kind().is_none_or(|of| of == kind()) && !(of_blocks && kind() == Kind::NvLsm)
+        let like = if kind() == Kind::PrismDbLogFree { Kind::PrismDb } else { kind() };
+        self.kind().is_none_or(|of| of == like) && !(of_blocks && kind() == Kind::NvLsm)
     }
 
     fn includes(self, name: &str) -> bool {

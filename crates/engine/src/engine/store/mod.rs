@@ -4,12 +4,14 @@
 //! slots taken and freed, and the contents that readers see are replaced in the same step. Where slots run out it demotes
 //! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
 //! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
-//! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`].
+//! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`]; writes that go to slots
+//! before their flush: [`announced`].
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
 //! it commits. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
 //! whose key may come into a table behind its back. Slots are written by one at a time.
 
+mod announced;
 mod demote;
 mod image;
 mod load;
@@ -33,6 +35,9 @@ use crate::store::{
 };
 use crate::tracker::{Asked, Seen, Tracker};
 use crate::version::{Edit, Version};
+pub(crate) use announced::Announced;
+pub(super) use announced::{Filled, InOrder};
+use announced::{Pool, runs_announced, slabs_of};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
@@ -67,6 +72,8 @@ pub(crate) struct Store {
     selections: AtomicU64,
     weighed: AtomicU64,
     probes: AtomicU64,
+    /// Entries that went to announced slots.
+    log_free: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -88,6 +95,7 @@ struct State {
     climb: Climb,
     /// How often the policy was asked.
     asked: u64,
+    pool: Pool,
 }
 
 /// What a flush has found slots for.
@@ -97,6 +105,15 @@ struct Filling<'a> {
     placed: Vec<Write<'a>>,
     /// Slabs made for it.
     new_slabs: BTreeMap<u64, Arc<Slab>>,
+    /// Where some objects are already.
+    announced: Arc<Announced>,
+}
+
+impl Filling<'_> {
+    /// What nobody has written yet.
+    fn unwritten(&self) -> impl Iterator<Item = &Write<'_>> {
+        self.placed.iter().filter(|(_, entry)| self.announced.slot_of(entry.trailer.seq()).is_none())
+    }
 }
 
 impl Store {
@@ -114,6 +131,7 @@ impl Store {
             released_to: Vec::new(),
             climb: Climb::default(),
             asked: 0,
+            pool: Pool::default(),
         };
         Self {
             turn: Turn::new(sched, ()),
@@ -123,6 +141,7 @@ impl Store {
             selections: AtomicU64::new(0),
             weighed: AtomicU64::new(0),
             probes: AtomicU64::new(0),
+            log_free: AtomicU64::new(0),
         }
     }
 
@@ -140,11 +159,17 @@ impl Store {
         [&self.selections, &self.weighed, &self.probes].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Bytes of slabs, and of slots that could be given out.
+    /// Entries that went to slots instead of the log so far.
+    pub(super) fn log_free(&self) -> u64 {
+        self.log_free.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of slabs, and of slots that could be given out, or are announced for what is in memtables.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let mut state = self.state.lock();
         state.space.collect();
-        state.space.bytes()
+        let (slabs, free) = state.space.bytes();
+        (slabs, free + state.pool.bytes())
     }
 }
 
@@ -198,12 +223,14 @@ impl Engine {
                 tracker.touch(key::hash(entry.key), Seen::InStore);
             }
         }
-        let mut filling = Filling::default();
+        let mut filling = Filling { announced: sealed.announced.clone(), ..Filling::default() };
         let mut placed = self.place(store, sealed, &mut filling);
         if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
             // What it had taken may have kept slabs that are too large for what is left.
             self.give_back(store, &mut filling);
-            if self.starving(store, || self.remove_empty_slabs(store))? {
+            if self.starving(store, || -> Result<bool> {
+                Ok(self.withdraw_unfilled(store)? | self.remove_empty_slabs(store)?)
+            })? {
                 placed = self.place(store, sealed, &mut filling);
             }
         }
@@ -213,7 +240,7 @@ impl Engine {
                 self.check_open()
             };
             self.write_slots(store, &filling, Cause::Flush, &check)?;
-            self.commit_flush(store, &filling, log_start)
+            self.commit_flush(store, &filling, (log_start, sealed.last_seq))
         });
         if let Err(error) = committed {
             // After any other failure of the commit the edit may be on media, and the slots taken.
@@ -229,7 +256,8 @@ impl Engine {
     /// Undoes what was placed.
     fn give_back(&self, store: &Store, filling: &mut Filling<'_>) {
         let mut state = store.state.lock();
-        state.space.give_back(filling.placed.drain(..).map(|(location, _)| location));
+        state.space.give_back(filling.unwritten().map(|(location, _)| *location));
+        filling.placed.clear();
         for (number, slab) in std::mem::take(&mut filling.new_slabs) {
             state.space.remove(number);
             slab.mark_obsolete();
@@ -241,7 +269,10 @@ impl Engine {
         let mut retain = Retain::new(self.boundaries(), self.catalog.lock().dead.clone(), false);
         for entry in sealed.memtable.entries() {
             if retain.keeps(entry.key, entry.trailer) {
-                let location = self.take_slot(store, &entry, &mut filling.new_slabs)?;
+                let location = match filling.announced.slot_of(entry.trailer.seq()) {
+                    Some(location) => location,
+                    None => self.take_slot(store, &entry, &mut filling.new_slabs)?,
+                };
                 filling.placed.push((location, entry));
             }
         }
@@ -259,12 +290,15 @@ impl Engine {
         let _pen = store.pen.take();
         let with_new = self.current.load().contents.with(filling.new_slabs.values());
         let new: BTreeSet<u64> = filling.new_slabs.keys().copied().collect();
-        let mut writes = filling.placed.clone();
-        let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, cause, check)?;
+        let mut writes: Vec<Write<'_>> = filling.unwritten().copied().collect();
+        let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, None, cause, check)?;
         // Nothing may have come into one that was made.
         let is_left = |slab: &&Arc<Slab>| touched.iter().all(|other| other.meta.number != slab.meta.number);
         let left: Vec<Arc<Slab>> = filling.new_slabs.values().filter(is_left).cloned().collect();
         touched.extend(left);
+        // Who filled these may not have asked for more than that they leave the process.
+        let filled = filling.announced.filled_slabs().into_iter().map(|slab| with_new.slab(slab).cloned());
+        touched.extend(filled.collect::<Result<Vec<_>>>()?);
         // A slab whose sync has failed may show what is not on media: nobody writes to it again.
         let syncs = cause != Cause::Promotion || !planted::has(Bug::PromotionSyncDropped);
         let synced = touched.iter().filter(|_| syncs).try_for_each(|slab| slab.sync());
@@ -273,7 +307,14 @@ impl Engine {
     }
 
     /// Puts what was written into the contents, in place of what it shadows.
-    fn commit_flush(&self, store: &Store, filling: &Filling<'_>, log_start: u64) -> Result<()> {
+    ///
+    /// The log starts at `log_start` then, and numbers up to `last` are settled.
+    fn commit_flush(
+        &self,
+        store: &Store,
+        filling: &Filling<'_>,
+        (log_start, last): (u64, Seq),
+    ) -> Result<()> {
         let _turn = store.turn.take();
         let current = self.current.load_full();
         let (before, version) = (current.contents.clone(), current.version.clone());
@@ -326,8 +367,10 @@ impl Engine {
         let edit = Edit {
             slabs_added: filling.new_slabs.values().map(|slab| slab.meta).collect(),
             slabs_removed: removes,
-            taken: SlotRun::of(taken),
+            taken: SlotRun::of(taken.clone()),
             freed: SlotRun::of(freed.clone()),
+            withdrawn: runs_announced(filling.announced.slots()),
+            flushed: self.options.log_free.then_some(last),
             log_start: Some(log_start),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
@@ -338,6 +381,13 @@ impl Engine {
         let mut state = store.state.lock();
         filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
         state.space.give_back(unused);
+        let announced = filling.announced.slots();
+        let ended = state.space.bytes_of(announced);
+        state.pool.ended(ended);
+        slabs_of(announced).into_iter().for_each(|slab| state.space.reopen(slab));
+        let taken: BTreeSet<(u64, u32)> = taken.iter().map(|at| (at.slab, at.slot)).collect();
+        let is_left = |at: &&Location| !taken.contains(&(at.slab, at.slot));
+        state.space.give_back(announced.iter().filter(is_left).copied());
         Ok(())
     }
 
@@ -402,7 +452,7 @@ impl Engine {
     fn make_room(&self, store: &Store, times: u32) -> Result<bool> {
         self.check_writable()?;
         self.starving(store, || {
-            if self.remove_empty_slabs(store)? {
+            if self.withdraw_unfilled(store)? || self.remove_empty_slabs(store)? {
                 return Ok(true);
             }
             if let Some(plan) = self.begin_plan() {
@@ -516,6 +566,7 @@ impl Engine {
             true => state.space.give_back(freed),
             false => state.space.free_after(before, freed),
         }
+        state.pool.refill();
         drop(state);
         removed.into_iter().try_for_each(|number| before.slab(number).map(|slab| slab.mark_obsolete()))
     }
