@@ -392,7 +392,8 @@ impl Engine {
                 state.flushing = true;
                 return Some(Job::Flush);
             }
-            if writable && !state.announcing && self.objects.as_ref().is_some_and(Store::wants_announced) {
+            let wants_announced = || self.objects.as_ref().is_some_and(Store::wants_announced);
+            if writable && self.options.log_free && !state.announcing && wants_announced() {
                 state.announcing = true;
                 return Some(Job::Announce);
             }
