@@ -25,7 +25,7 @@ use crate::version::KeyspaceState;
 use cuesta_device::{ByteBuf, Cause};
 use cuesta_sched::atomic::Ordering;
 use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A group takes no further batch once it has this many bytes; a single batch may be larger.
@@ -95,6 +95,12 @@ impl Lead {
             durable_seq: last_seq,
             spare: Group::default(),
         }
+    }
+
+    /// These slabs are durable, and nothing more comes into announced slots of theirs: they must not be held open, which would keep their
+    /// room once they are removed.
+    pub(crate) fn forget(&mut self, slabs: &BTreeSet<u64>) {
+        self.unsynced.retain(|slab, _| !slabs.contains(slab));
     }
 
     /// Makes everything durable that log and slots have.

@@ -240,6 +240,14 @@ impl Engine {
                 self.check_open()
             };
             self.write_slots(store, &filling, Cause::Flush, &check)?;
+            // As soon as that is committed others may fill slots of these slabs, which are to be synced again.
+            let synced = filling.announced.filled_slabs();
+            if !synced.is_empty() {
+                self.with_lead(|_, lead| {
+                    lead.forget(&synced);
+                    Ok(())
+                })?;
+            }
             self.commit_flush(store, &filling, (log_start, sealed.last_seq))
         });
         if let Err(error) = committed {
