@@ -395,7 +395,8 @@ fn look_for_old(states: &[&Contents], disk: &SimDisk, sched: &Sched) -> Result<(
         for (key, value) in pairs {
             let had = |state: &&&Contents| state.get(name).and_then(|pairs| pairs.get(key)) == Some(value);
             // What it was given between these states, too.
-            let number: Option<u64> = std::str::from_utf8(key).ok().and_then(|key| key[3..].parse().ok());
+            let number: Option<u64> =
+                std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix("key")?.parse().ok());
             let given = |i: u64| (0..3).any(|round| value[..] == [(i * 3 + round) as u8; VALUE_BYTES][..]);
             if !states.iter().any(|state| had(&state)) && !number.is_some_and(given) {
                 return Err(format!("{name:?}/{}: a value that it never had", key.escape_ascii()));
