@@ -105,9 +105,8 @@ fn first_run(slab: &Slab, writes: &[Write<'_>], is_early: bool) -> (usize, Range
     (writes[1..].iter().take_while(joins).count() + 1, pages)
 }
 
-/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet; `durable` is given where no edit
-/// names the objects before there is another need to know of them. Nothing is durable before the slabs that are returned have been
-/// synced.
+/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet; `durable` is given for announced
+/// slots: the number up to which everything is on media. Nothing is durable before the slabs that are returned have been synced.
 ///
 /// # Errors
 /// What the devices or `check` say; what is in the slots is unknown then. `check` is told the bytes written so far.
