@@ -3,8 +3,8 @@
 use crate::failure::{Failure, Result};
 use crate::output::note;
 use crate::size::{Place, Size};
-use cuesta::{Create, Db, ErrorKind, Keyspace, Options, Profile, Question, TierOptions, ask};
-use std::ops::RangeInclusive;
+use cuesta::{Create, Db, ErrorKind, Keyspace, Options, Profile, Question, Range, TierOptions, ask};
+use std::ops::{Bound, RangeInclusive};
 use std::path::PathBuf;
 
 const FAST_BYTES: u64 = 4 << 30;
@@ -71,6 +71,32 @@ pub(crate) struct KeyspaceArgs {
     /// The keyspace [default: the one that every store has]
     #[arg(long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
+}
+
+/// Which keys: those of a range.
+#[derive(clap::Args, Debug)]
+pub(crate) struct RangeArgs {
+    /// First key
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// Key to stop before
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+    /// Only keys that begin so
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+}
+
+impl RangeArgs {
+    /// The range; every key if nothing was said.
+    pub(crate) fn range(&self) -> Range<'_> {
+        if let Some(prefix) = &self.prefix {
+            return Range::prefix(prefix.as_bytes());
+        }
+        let low = self.from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(key.as_bytes()));
+        let high = self.to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_bytes()));
+        Range::new(low, high)
+    }
 }
 
 impl StoreArgs {

@@ -11,6 +11,7 @@
 use crate::cache::{Block, BlockKey, BlockSlice, Cache, PointRead};
 use crate::key::{Cursor, Kind, Seq, Target, Trailer};
 use crate::memtable::{MemCursor, MemTable};
+use crate::range_tombstones::RangeTombstones;
 use crate::{Db, Durability, ErrorKind, Options, Range, TierOptions, World};
 use cuesta_device::sim::{SimConfig, SimDisk, Survival};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
@@ -245,7 +246,7 @@ fn what_a_get_leaves_in_the_cache_is_never_used_once_it_is_old() {
             current.lock().0 = Some(seq);
             let (mut writer, memtable) = MemTable::new(3);
             writer.insert(KEY, put(seq), &[seq as u8]);
-            cache.flush(&mut MemCursor::new(memtable)).unwrap();
+            cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default()).unwrap();
             *current.lock() = (None, seq);
             assert_eq!(get(), seq, "right after its flush");
         }

@@ -41,6 +41,11 @@ impl KeyspaceId {
         out.extend_from_slice(user_key);
     }
 
+    /// The first key behind all of this keyspace's.
+    pub(crate) fn end(self) -> Vec<u8> {
+        self.0.saturating_add(1).to_be_bytes().to_vec()
+    }
+
     /// `user_key` with this keyspace's prefix.
     pub(crate) fn key(self, user_key: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -75,7 +80,8 @@ pub(crate) enum Kind {
     Put = 2,
     /// Reserved: an operand for a merge operator.
     Merge = 3,
-    /// Reserved: deletes a range of keys.
+    /// No key from this one up to before another, its value, has a value from here on: a range tombstone. In logs only
+    /// (`range_tombstones`).
     RangeDelete = 4,
     /// Reserved: the value lies elsewhere and this is its handle.
     ValueHandle = 5,
@@ -84,13 +90,18 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind of a stored number; `None` for one this version does not write or read.
+    /// The kind of a number in a container; `None` for one this version does not write or read there.
     pub(crate) fn from_stored(number: u8) -> Option<Self> {
         match number {
             1 => Some(Self::Delete),
             2 => Some(Self::Put),
             _ => None,
         }
+    }
+
+    /// The kind of a number in a batch.
+    pub(crate) fn from_logged(number: u8) -> Option<Self> {
+        if number == Self::RangeDelete as u8 { Some(Self::RangeDelete) } else { Self::from_stored(number) }
     }
 }
 
@@ -118,9 +129,14 @@ impl Trailer {
         Seq(self.0 >> 8)
     }
 
-    /// `None` when the kind is not one this version knows; decoders refuse such entries.
+    /// `None` when the kind is not one of a container's entries; decoders refuse such entries.
     pub(crate) fn kind(self) -> Option<Kind> {
         Kind::from_stored((self.0 & 0xff) as u8)
+    }
+
+    /// Of a batch: whether its value is the end of a range that goes.
+    pub(crate) fn is_range_delete(self) -> bool {
+        self.0 & 0xff == Kind::RangeDelete as u64
     }
 }
 

@@ -54,6 +54,7 @@ mod options;
 pub mod planted;
 mod policy;
 mod profile;
+mod range_tombstones;
 mod store;
 mod table;
 mod tier;

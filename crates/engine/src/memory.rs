@@ -28,9 +28,11 @@ pub(crate) enum Holder {
     Keyspaces = 3,
     /// The index of the store below the memtable.
     Index = 4,
+    /// Those of the present version.
+    RangeTombstones = 5,
 }
 
-const HOLDERS: usize = 5;
+const HOLDERS: usize = 6;
 
 /// The number and what is held of it.
 #[derive(Debug)]

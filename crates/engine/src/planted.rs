@@ -93,11 +93,20 @@ pub enum Bug {
     GuardsNotReady,
     FloorCommittedEarly,
     FenceLeftOut,
+    RangeTombstonesUnread,
+    ScanSkipsRanges,
+    ErasedObjectsKept,
+    ErasedUnderSnapshots,
+    RangesForgottenEarly,
+    ErasedTooHigh,
+    RangesLeftOutOfFlush,
+    ErasedSlotsKept,
+    ErasedObjectsRise,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 81] = [
+    pub const ALL: [Self; 90] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -179,6 +188,15 @@ impl Bug {
         Self::GuardsNotReady,
         Self::FloorCommittedEarly,
         Self::FenceLeftOut,
+        Self::RangeTombstonesUnread,
+        Self::ScanSkipsRanges,
+        Self::ErasedObjectsKept,
+        Self::ErasedUnderSnapshots,
+        Self::RangesForgottenEarly,
+        Self::ErasedTooHigh,
+        Self::RangesLeftOutOfFlush,
+        Self::ErasedSlotsKept,
+        Self::ErasedObjectsRise,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.
@@ -198,7 +216,12 @@ impl Bug {
 
     /// Whether its line belongs to runs that point into one another.
     pub fn is_in_floors(self) -> bool {
-        self as u8 >= Self::PointerOffByOne as u8
+        (Self::PointerOffByOne as u8..Self::RangeTombstonesUnread as u8).contains(&(self as u8))
+    }
+
+    /// Whether its line belongs to deletes of ranges.
+    pub fn is_in_ranges(self) -> bool {
+        self as u8 >= Self::RangeTombstonesUnread as u8
     }
 
     /// Its name in words: `LogSyncDropped` is `log-sync-dropped`.

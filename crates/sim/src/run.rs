@@ -11,12 +11,16 @@ use cuesta_device::{Limiter, Pace};
 use cuesta_sched::{Rng, Sched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Few keys, so that versions meet.
 const KEYS: u64 = 60;
+/// Of the writes in a batch one in so many deletes a range, of a few keys most often.
+const RANGE_ONE_IN: u64 = 16;
+const RANGE_KEYS: u64 = 8;
 /// A clean reopen comes once in so many operations.
 const REOPEN_ONE_IN: u64 = 80;
 
@@ -432,6 +436,20 @@ impl Run {
         let mut next = self.model.now().clone();
         for _ in 0..1 + rng.below(4) {
             let name = &names[rng.below(names.len() as u64) as usize];
+            if rng.one_in(RANGE_ONE_IN) {
+                let pairs = next.entry(name.clone()).or_default();
+                let low = key(rng);
+                let behind = pairs.range(low.clone()..).nth(rng.below(RANGE_KEYS) as usize);
+                let high = behind.map(|(key, _)| key.clone()).filter(|_| !rng.one_in(8));
+                let range =
+                    (Bound::Included(&low[..]), high.as_deref().map_or(Bound::Unbounded, Bound::Excluded));
+                match keyspaces.get(name.as_str()) {
+                    Some(keyspace) => drop(batch.delete_range_in(keyspace, range).len()),
+                    None => drop(batch.delete_range(range).len()),
+                }
+                pairs.retain(|key, _| *key < low || high.as_ref().is_some_and(|high| key >= high));
+                continue;
+            }
             let (key, delete) = (key(rng), rng.one_in(4));
             let value = (!delete).then(|| self.value(rng));
             let pairs = next.entry(name.clone()).or_default();
@@ -445,6 +463,10 @@ impl Run {
                 (None, Some(value)) => drop(batch.put(key, value).len()),
                 (None, None) => drop(batch.delete(key).len()),
             }
+        }
+        if batch.is_empty() {
+            // No key was in its ranges, and so it makes nothing durable.
+            return Ok(());
         }
         self.model.step(|contents| *contents = next);
         let durability = if rng.one_in(6) { Durability::Sync } else { self.durability };

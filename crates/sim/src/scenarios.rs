@@ -208,6 +208,20 @@ impl<'a> Actor<'a> {
         self.settle_step(done, durability == Durability::Sync);
     }
 
+    /// Deletes the keys from one up to before another.
+    pub fn delete_range(&mut self, from: &str, to: &str, durability: Durability) {
+        let Some(db) = &self.db else { return };
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        let mut batch = Batch::new();
+        batch.delete_range(from..to);
+        self.model.step(|contents| {
+            let all = contents.entry(String::new()).or_default();
+            all.retain(|key, _| !(from..to).contains(&key.as_slice()));
+        });
+        let done = db.write_with(batch, durability);
+        self.settle_step(done, durability == Durability::Sync);
+    }
+
     /// Takes a snapshot, lets `body` work, and looks whether the snapshot still shows what it did.
     pub fn with_snapshot(&mut self, body: impl FnOnce(&mut Self)) {
         let Some(Ok(snapshot)) = self.db.as_ref().map(Db::snapshot) else { return body(self) };
@@ -689,6 +703,52 @@ pub const ALL: &[Scenario] = &[
             a.kill();
             a.open();
             a.write(&[("b", V)], Durability::Sync);
+        },
+    },
+    Scenario {
+        name: "a range deleted over tables and memtables",
+        before: |a| {
+            a.open();
+            a.fill(60, 2000);
+            a.flush();
+            a.settle();
+            a.fill(30, 300);
+        },
+        during: |a| {
+            a.delete_range("fill01", "fill05", Durability::Os);
+            a.write(&[("fill020", V), ("fill021", None)], Durability::Os);
+            a.flush();
+            a.settle();
+            a.delete_range("fill04", "fill09", Durability::Sync);
+            a.kill();
+            a.open();
+            a.settle();
+            a.fill(20, 500);
+            a.flush();
+            a.settle();
+        },
+    },
+    Scenario {
+        name: "a range deleted beneath a snapshot",
+        before: |a| {
+            a.open();
+            a.fill(60, 1000);
+            a.flush();
+            a.settle();
+        },
+        during: |a| {
+            a.with_snapshot(|a| {
+                a.delete_range("fill02", "fill08", Durability::Os);
+                a.fill(10, 200);
+                a.flush();
+                a.settle();
+            });
+            a.read(0..60);
+            a.rest();
+            a.settle();
+            a.close();
+            a.open();
+            a.read(0..60);
         },
     },
     Scenario {

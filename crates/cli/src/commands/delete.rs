@@ -2,15 +2,24 @@
 
 use crate::failure::{Outcome, Result};
 use crate::output::print_json;
-use crate::store::{KeyspaceArgs, StoreArgs};
-use cuesta::{Batch, Durability};
+use crate::store::{KeyspaceArgs, RangeArgs, StoreArgs};
+use cuesta::{Batch, Durability, Range};
 use serde_json::json;
 
-/// Take a key's value away. A key without one is fine.
+/// What says that it is no key.
+const RANGES: [&str; 4] = ["from", "to", "prefix", "all"];
+
+/// Take a key's value away, or those of all keys of a range, in one step. Keys without one are fine.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The key
-    key: String,
+    /// The key; or else a range: --from, --to, --prefix or --all
+    #[arg(conflicts_with_all = RANGES, required_unless_present_any = RANGES)]
+    key: Option<String>,
+    #[command(flatten)]
+    range: RangeArgs,
+    /// Every key of the keyspace
+    #[arg(long, conflicts_with_all = ["from", "to", "prefix"])]
+    all: bool,
     /// sync, interval:MS, os or unlogged: when the write is acknowledged
     #[arg(long, default_value = "sync")]
     durability: Durability,
@@ -24,11 +33,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    let range = if args.all { Range::all() } else { args.range.range() };
     let db = args.store.open()?;
     let mut batch = Batch::new();
-    match args.keyspace.open(&db)? {
-        Some(keyspace) => batch.delete_in(&keyspace, &args.key),
-        None => batch.delete(&args.key),
+    match (args.keyspace.open(&db)?, &args.key) {
+        (Some(keyspace), Some(key)) => batch.delete_in(&keyspace, key),
+        (None, Some(key)) => batch.delete(key),
+        (Some(keyspace), None) => batch.delete_range_in(&keyspace, range),
+        (None, None) => batch.delete_range(range),
     };
     let sequence = db.write_with(batch, args.durability)?;
     db.close()?;

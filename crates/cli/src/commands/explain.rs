@@ -55,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     print_json(&json!({
         "key": args.key,
         "sequence": explanation.sequence,
+        "erased": explanation.erased,
         "holdings": explanation.holdings.iter().map(holding).collect::<Vec<_>>(),
         "reads_by_tier": explanation.reads,
     }))?;

@@ -2,25 +2,17 @@
 
 use crate::failure::{Failure, Outcome, Result};
 use crate::output::pair_json;
-use crate::store::{KeyspaceArgs, StoreArgs};
+use crate::store::{KeyspaceArgs, RangeArgs, StoreArgs};
 use cuesta::{Range, Scan};
 use serde_json::Value;
 use std::io::{BufWriter, Write};
-use std::ops::Bound;
 
 /// Print the pairs of a range, a line each: key, tab, value. Line ends in values print as they are; --json escapes
 /// them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// First key
-    #[arg(long, value_name = "KEY")]
-    from: Option<String>,
-    /// Key to stop before
-    #[arg(long, value_name = "KEY")]
-    to: Option<String>,
-    /// Only keys that begin so
-    #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<String>,
+    #[command(flatten)]
+    range: RangeArgs,
     /// From the last key to the first
     #[arg(long)]
     reverse: bool,
@@ -41,14 +33,7 @@ pub(crate) struct Args {
 
 impl Args {
     fn range(&self) -> Range<'_> {
-        let range = match &self.prefix {
-            Some(prefix) => Range::prefix(prefix.as_bytes()),
-            None => {
-                let low = self.from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(key.as_bytes()));
-                let high = self.to.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_bytes()));
-                Range::new(low, high)
-            }
-        };
+        let range = self.range.range();
         match self.limit {
             Some(limit) => range.with_limit(limit),
             None => range,

@@ -94,6 +94,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "write_bytes": stats.memory.write_bytes,
             "keyspace_bytes": stats.memory.keyspace_bytes,
             "index_bytes": stats.memory.index_bytes,
+            "range_bytes": stats.memory.range_bytes,
         },
         "objects": stats.objects.map(objects_json),
         "ratios": {
@@ -116,6 +117,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             .collect::<serde_json::Map<_, _>>(),
         "latencies": stats.latencies.iter().map(latency_json).collect::<serde_json::Map<_, _>>(),
         "snapshots": stats.snapshots,
+        "range_tombstones": stats.range_tombstones,
     })
 }
 

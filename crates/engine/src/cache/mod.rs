@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::key::{self, Cursor, Entry, Kind, Seq, Target};
 use crate::memory::Memory;
 use crate::planted::{self, Bug};
+use crate::range_tombstones::RangeTombstones;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use duel::{Duel, Sampled};
 use object::ObjectKey;
@@ -405,13 +406,14 @@ impl Cache {
         }
     }
 
-    /// Takes in that the entries under `written` are about to come into tables: objects of their keys become newer, or go.
-    /// To be called when every reader can see all of them, and before the tables are seen. Costs a lookup per key, once
-    /// there are objects.
+    /// Takes in that the entries under `written` are about to come into tables: objects of their keys become newer, or go; and
+    /// that `erased` are about to come into the version: objects that they cover go. To be called when every reader can see
+    /// all of them, and before the tables are seen. Costs a lookup per key, once there are objects, and a look at all
+    /// objects where ranges are erased.
     ///
     /// # Errors
     /// What the cursor says.
-    pub(crate) fn flush(&self, written: &mut dyn Cursor) -> Result<()> {
+    pub(crate) fn flush(&self, written: &mut dyn Cursor, erased: &RangeTombstones) -> Result<()> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         if !self.has_objects.load(Ordering::SeqCst) || planted::has(Bug::ObjectOutlivesFlush) {
             return Ok(());
@@ -437,6 +439,12 @@ impl Cache {
                 }
             }
             written.next()?;
+        }
+        if !erased.is_empty() && !planted::has(Bug::ErasedObjectsKept) {
+            self.items.retain(|_, item| match item {
+                Item::Object(object) => erased.covering(object.key(), Seq::MAX) <= object.seq,
+                _ => true,
+            });
         }
         Ok(())
     }

@@ -2,13 +2,15 @@
 //!
 //! An object is named by its key and not by the table that it came from, so merges leave it alone, and only a flush can
 //! make it wrong. A read asks the memtables first; what it must never meet is an object that is older than what the
-//! tables of its own set of containers hold. That is kept by four rules:
+//! tables of its own set of containers hold. That is kept by five rules:
 //!
 //! * A reader notes the number of flushes before it loads `current`.
 //! * A flush raises that number, and then replaces or removes the objects of the keys that it writes, before its edit is
 //!   seen. By then all that it writes is visible to readers.
 //! * A reader inserts its object unconfirmed, and confirms it if the number of flushes is still what it noted. Nobody uses
 //!   what is not confirmed.
+//! * A flush of range tombstones removes the objects that they cover at the same time. Until then they are held against what is found
+//!   here as against everything else.
 //! * Only a read as of now inserts one. A read at a snapshot uses one that is old enough: had there been a newer version for
 //!   it, the memtables would have had it.
 //!
@@ -42,6 +44,10 @@ impl Object {
         let (sample, block_weight) = of;
         // Keys are at most `KEY_BYTES_MAX` long.
         Arc::new(Self { seq, sample, block_weight, key_bytes: key.len() as u32, confirmed, bytes })
+    }
+
+    pub(crate) fn seq(&self) -> Seq {
+        self.seq
     }
 
     pub(super) fn key(&self) -> &[u8] {

@@ -107,7 +107,7 @@ fn a_flush_renews_the_objects_of_its_keys_and_removes_what_it_deletes() {
     writer.insert(b"a", put(8), &[8]);
     writer.insert(b"b", Trailer::new(Seq(9), Kind::Delete), b"");
     writer.insert(b"d", put(10), &[10]);
-    cache.flush(&mut MemCursor::new(memtable)).unwrap();
+    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default()).unwrap();
     assert_eq!(
         [b"a", b"b", b"c", b"d"].map(|key| found(&cache, key, 99)),
         [Some((8, 8)), None, Some((1, 1)), None]
@@ -121,7 +121,7 @@ fn what_was_read_before_a_flush_is_not_used_after_it() {
     // The reader is between its tables and the cache while a newer version comes into a table.
     let (mut writer, memtable) = MemTable::new(3);
     writer.insert(b"key", Trailer::new(Seq(7), Kind::Put), &[7]);
-    cache.flush(&mut MemCursor::new(memtable)).unwrap();
+    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default()).unwrap();
     read(&cache, b"key", (5, 5), 0, Some(noted));
     assert_eq!(found(&cache, b"key", 99), None);
     read(&cache, b"key", (7, 7), 0, Some(cache.flushes()));

@@ -12,7 +12,7 @@ pub(crate) mod retain;
 use crate::cache::{Cache, LARGE_BYTES};
 use crate::error::{Error, Result};
 use crate::format::{FileId, FileKind, StoreId};
-use crate::key::{Cursor, Entry, Target, Trailer, common_prefix};
+use crate::key::{Cursor, Entry, Seq, Target, Trailer, common_prefix};
 use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
 use crate::table::{BlocksWriter, FloorOptions, FloorWriter, Link, TableWriter, Tree, WriterOptions};
@@ -55,6 +55,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) keys: (Option<&'a [u8]>, Option<&'a [u8]>),
     /// Told each entry that stays and is its key's newest.
     pub(crate) meet: Option<&'a dyn Fn(&Entry<'_>)>,
+    /// What range tombstones up to this number cover does not stay.
+    pub(crate) erased: Seq,
 }
 
 /// Finds where a search for a place goes on in the run below.
@@ -198,8 +200,11 @@ impl<'b> Outputs<'_, 'b> {
         }
         input.go(after.map_or(Target::First, |key| Target::AtOrAfter(key, Trailer::LAST)))?;
         let (mut seen, mut seen_bytes, mut check_at) = (0u64, 0u64, CHECK_BYTES);
+        // Nothing stays of the present key so far: a range tombstone may cover its newest version, and a snapshot see the next.
+        let mut is_first = true;
         while let Some(entry) = input.entry().filter(|entry| up_to.is_none_or(|key| entry.key <= key)) {
             let new_key = retain.is_new_key(entry.key);
+            is_first |= new_key;
             let lost = planted::has(Bug::MergeLosesAnEntry) && seen == 30;
             if retain.keeps(entry.key, entry.trailer) && !lost {
                 let bytes = (entry.key.len() + entry.value.len()) as u64;
@@ -212,7 +217,7 @@ impl<'b> Outputs<'_, 'b> {
                     begins_guard || may_end && is_full(begun.writer.bytes())
                 };
                 self.beyond &= !begins_guard;
-                if new_key && self.begun.as_ref().is_some_and(is_done) {
+                if is_first && self.begun.as_ref().is_some_and(is_done) {
                     self.finish_table()?;
                     self.beyond = !begins_guard;
                 }
@@ -236,6 +241,7 @@ impl<'b> Outputs<'_, 'b> {
                 if let Some(meet) = self.options.meet.filter(|_| new_key) {
                     meet(&entry);
                 }
+                is_first = false;
             }
             seen += 1;
             seen_bytes += (entry.key.len() + entry.value.len()) as u64;
@@ -327,6 +333,7 @@ impl<'b> Outputs<'_, 'b> {
             largest: properties.largest_key,
             smallest_seq: properties.smallest_seq,
             largest_seq: properties.largest_seq,
+            erased: self.options.erased,
             memory,
         });
         Ok(())
@@ -364,7 +371,7 @@ fn places(devices: &[Arc<dyn Device>; 2]) -> Result<[Vec<Range<u64>>; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{KeyspaceId, Kind, Seq};
+    use crate::key::{KeyspaceId, Kind};
     use crate::memtable::{MemCursor, MemTable};
     use crate::table::Compression;
     use crate::tier::Tier;
@@ -401,6 +408,7 @@ mod tests {
             link: None,
             keys: (None, None),
             meet: None,
+            erased: Seq(0),
         };
         let mut retain = Retain::new(boundaries, Default::default(), true);
         write_tables(&mut MemCursor::new(memtable.clone()), &mut retain, &options).unwrap()

@@ -3,10 +3,11 @@
 //! Between two neighbouring numbers that readers hold, only the newest version of a key can be seen; the others go.
 //! A tombstone that every reader can see goes when nothing older of its key can lie below the output. Entries of
 //! dropped keyspaces go. An entry that the input has twice comes out once. Versions of a key that a container above has a
-//! newer one of go, unless somebody reads at an older number.
+//! newer one of go, unless somebody reads at an older number. So does what a range tombstone covers that everybody sees who could see it.
 
 use crate::key::{KeyspaceId, Kind, Seq, Trailer};
 use crate::planted::{self, Bug};
+use crate::range_tombstones::Erased;
 use crate::store::{Index, Position};
 use std::collections::BTreeSet;
 
@@ -19,6 +20,7 @@ pub(crate) struct Retain {
     /// Nothing older than the input lies below the output.
     bottom: bool,
     above: Option<Above>,
+    erased: Erased,
     key: Option<Vec<u8>>,
     key_is_dead: bool,
     /// Of the present key: the lowest boundary that a version was kept for, as an index; versions that no lower
@@ -61,14 +63,30 @@ impl Above {
 impl Retain {
     pub(crate) fn new(boundaries: Vec<Seq>, dead: BTreeSet<u32>, bottom: bool) -> Self {
         debug_assert!(boundaries.is_sorted() && !boundaries.is_empty());
-        let (key, above) = (None, None);
-        Self { boundaries, dead, bottom, above, key, key_is_dead: false, served: usize::MAX, last: None }
+        let (key, above, erased) = (None, None, Erased::default());
+        Self {
+            boundaries,
+            dead,
+            bottom,
+            above,
+            erased,
+            key,
+            key_is_dead: false,
+            served: usize::MAX,
+            last: None,
+        }
     }
 
     /// A container above has newer versions of these keys, which every reader of the present number sees.
     pub(crate) fn below(mut self, above: Index) -> Self {
         // An older number may see what they are newer than.
         self.above = (self.boundaries.len() == 1).then(|| Above::new(above));
+        self
+    }
+
+    /// These range tombstones are durable, or become so with what stays.
+    pub(crate) fn without(mut self, erased: Erased) -> Self {
+        self.erased = erased;
         self
     }
 
@@ -99,6 +117,14 @@ impl Retain {
                 return false;
             }
             self.served = sees;
+            let at = match planted::has(Bug::ErasedUnderSnapshots) {
+                true => Seq::MAX,
+                false => self.boundaries[sees],
+            };
+            // Older versions are covered, too.
+            if self.erased.covering(key, at) > trailer.seq() {
+                return false;
+            }
         }
         // At boundary 0 every reader sees the tombstone, and nothing for it to hide is left.
         let bottom = self.bottom || planted::has(Bug::TombstoneDroppedEarly);
@@ -109,7 +135,9 @@ impl Retain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::range_tombstones::{RangeTombstone, RangeTombstones};
     use crate::store::{Changes, Holds, Location};
+    use std::sync::Arc;
 
     /// What stays of `input` ("a5 a-3": key a, put number 5, then tombstone number 3).
     fn kept(boundaries: &[u64], bottom: bool, input: &str) -> String {
@@ -164,6 +192,34 @@ mod tests {
             "abbdef".chars().filter(stays).collect()
         };
         assert_eq!((kept(vec![Seq(9)]), kept(vec![Seq(3), Seq(9)])), ("bdf".to_owned(), "abdef".to_owned()));
+    }
+
+    #[test]
+    fn what_a_range_covers_goes_unless_somebody_reads_before_it() {
+        let one = |seq, from: &str, to: &str| RangeTombstone {
+            seq: Seq(seq),
+            from: from.as_bytes().into(),
+            to: to.as_bytes().into(),
+        };
+        let set = RangeTombstones::default().with(one(4, "b", "d")).with(one(8, "c", "e"));
+        let kept = |boundaries: &[u64]| -> String {
+            let boundaries = boundaries.iter().map(|b| Seq(*b)).collect();
+            let erased = Erased::by([Arc::new(set.clone())]);
+            let mut retain = Retain::new(boundaries, BTreeSet::new(), false).without(erased);
+            let input = "a3 b9 b3 b2 c7 c5 c3 d-6 d3 e3";
+            let stays = |word: &&str| {
+                let (key, rest) = word.split_at(1);
+                let (kind, seq) = match rest.strip_prefix('-') {
+                    Some(seq) => (Kind::Delete, seq),
+                    None => (Kind::Put, rest),
+                };
+                retain.keeps(key.as_bytes(), Trailer::new(Seq(seq.parse().unwrap()), kind))
+            };
+            input.split(' ').filter(stays).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(kept(&[20]), "a3 b9 e3");
+        assert_eq!(kept(&[5, 20]), "a3 b9 c5 d3 e3");
+        assert_eq!(kept(&[3, 7, 20]), "a3 b9 b3 c7 c3 d-6 d3 e3");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Writes that happen together.
 
-use super::{Keyspace, check_key};
+use super::{Keyspace, Range, check_key};
 use crate::engine::Engine;
 use crate::engine::operations::Timed;
 use crate::engine::write::Encoded;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// What an entry takes in a payload besides key and value, at most.
 const ENTRY_BYTES: usize = 1 + 3 * VARINT_BYTES_MAX;
 
-/// Puts and deletes to be written with [`crate::Db::write`]: all of them or none. Of two writes to one key the later
+/// Puts, deletes and deletes of ranges to be written with [`crate::Db::write`]: all of them or none. Of two writes to one key the later
 /// counts.
 ///
 /// Entries are encoded as they are added, in the form of the log: one copy, no allocation per entry.
@@ -26,6 +26,8 @@ pub struct Batch {
     payload: ByteBuf,
     entries: u32,
     puts: bool,
+    /// How many delete ranges.
+    ranges: u32,
     largest_value: usize,
     /// Besides the default one, and how many entries each has.
     keyspaces: Vec<(Arc<KeyspaceState>, u32)>,
@@ -49,6 +51,13 @@ impl Batch {
         self.add(Kind::Delete, KeyspaceId::DEFAULT, key.as_ref(), &[])
     }
 
+    /// Takes the values of all keys of a range away: what is put into it later, in this batch too, stays. Costs one entry,
+    /// whatever the range has; its room comes back in the background. An empty range is no write.
+    pub fn delete_range<'a>(&mut self, range: impl Into<Range<'a>>) -> &mut Self {
+        self.add_range(KeyspaceId::DEFAULT, &range.into());
+        self
+    }
+
     /// Gives `key` of a keyspace a value.
     pub fn put_in(
         &mut self,
@@ -62,6 +71,14 @@ impl Batch {
     /// Takes the value of a keyspace's key away.
     pub fn delete_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> &mut Self {
         self.join(keyspace).add(Kind::Delete, keyspace.id(), key.as_ref(), &[])
+    }
+
+    /// As [`Batch::delete_range`], of a keyspace.
+    pub fn delete_range_in<'a>(&mut self, keyspace: &Keyspace, range: impl Into<Range<'a>>) -> &mut Self {
+        if self.add_range(keyspace.id(), &range.into()) {
+            self.join(keyspace);
+        }
+        self
     }
 
     /// How many writes.
@@ -102,6 +119,23 @@ impl Batch {
         self
     }
 
+    /// Whether there was anything to add.
+    fn add_range(&mut self, keyspace: KeyspaceId, range: &Range<'_>) -> bool {
+        let bounds = match range.to_delete() {
+            Ok(bounds) => bounds,
+            Err(error) => {
+                self.refused.get_or_insert(error);
+                None
+            }
+        };
+        let Some((from, to)) = bounds else { return false };
+        self.payload.reserve(self.payload.len() + ENTRY_BYTES + from.len() + to.len());
+        put_entry(&mut self.payload, Kind::RangeDelete, keyspace, &from, &to);
+        self.entries += 1;
+        self.ranges += 1;
+        true
+    }
+
     pub(super) fn commit(self, engine: &Engine, durability: Durability) -> Result<u64> {
         if let Some(refused) = self.refused {
             return Err(refused);
@@ -119,8 +153,8 @@ impl Batch {
             let why = format!("a batch has at most {limit} bytes with this memory number; this one has {n}");
             return Err(Error::invalid(why));
         }
-        let Self { payload, entries, puts, keyspaces, .. } = &self;
-        let encoded = Encoded { payload, entries: *entries, puts: *puts, keyspaces };
+        let Self { payload, entries, puts, ranges, keyspaces, .. } = &self;
+        let encoded = Encoded { payload, entries: *entries, puts: *puts, ranges: *ranges, keyspaces };
         let timing = engine.operations.write();
         let last = engine.write(encoded, durability)?;
         engine.operations.end(Timed::Write, timing);

@@ -106,6 +106,13 @@ impl Keyspace {
         batch.commit(&self.engine, self.engine.options.durability)
     }
 
+    /// As [`crate::Db::delete_range`].
+    pub fn delete_range<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
+        let mut batch = Batch::new();
+        batch.delete_range_in(self, range);
+        batch.commit(&self.engine, self.engine.options.durability)
+    }
+
     /// As [`crate::Db::scan`].
     pub fn scan<'a>(&self, range: impl Into<Range<'a>>) -> Result<Scan> {
         self.scan_at(range.into(), None)

@@ -99,6 +99,18 @@ impl Db {
         self.default.delete(key)
     }
 
+    /// Takes the values of all keys of a range away, in one step: readers see all of them or none, and so does a crash leave
+    /// them. What is put there later stays. Costs one entry in the log and no read, whatever the range has; its room comes
+    /// back in the background, and whole tables go without being read. Takes every [`Range`] without a limit, as
+    /// [`Db::scan`] does; an empty one is no write.
+    ///
+    /// # Errors
+    /// As [`Db::put`], `Invalid` for a range with a limit, and `Full` while 1,024 earlier ranges cannot be worked off, since
+    /// older snapshots or iterators still see what they had.
+    pub fn delete_range<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
+        self.default.delete_range(range)
+    }
+
     /// Writes a batch: all of it or nothing, across keyspaces. Returns the number of its last entry.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Which keys a scan covers.
 
+use super::check_key;
 use crate::engine::iterate::KeyRange;
+use crate::error::{Error, Result};
 use crate::key::{KEYSPACE_BYTES, KeyspaceId};
 use std::borrow::Cow;
 use std::ops::{Bound, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
@@ -46,6 +48,34 @@ impl<'a> Range<'a> {
 
     pub(super) fn limit(&self) -> Option<u64> {
         self.limit
+    }
+
+    /// The first key, and the first behind: empty where the key space ends. `None` if no key can be inside.
+    ///
+    /// # Errors
+    /// `Invalid` when a bound is no key, or there is a limit: what goes is all of it.
+    pub(super) fn to_delete(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        if self.limit.is_some() {
+            return Err(Error::invalid("a range that is deleted has no limit: all of its keys go"));
+        }
+        for bound in [&self.low, &self.high] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound {
+                check_key(key)?;
+            }
+        }
+        let behind = |key: &Cow<'_, [u8]>| [key, &[0][..]].concat();
+        let low = match &self.low {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => behind(key),
+            Bound::Unbounded => Vec::new(),
+        };
+        let high = match &self.high {
+            Bound::Included(key) => Some(behind(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
+        };
+        let has_any = high.as_ref().is_none_or(|high| low < *high);
+        Ok(has_any.then(|| (low, high.unwrap_or_default())))
     }
 
     /// The range among the keys of all keyspaces.
@@ -109,6 +139,23 @@ impl From<RangeFull> for Range<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_deleted_has_a_first_key_and_one_behind() {
+        let of = |range: Range<'_>| range.to_delete().unwrap();
+        let pair = |low: &[u8], high: &[u8]| Some((low.to_vec(), high.to_vec()));
+        assert_eq!(of((&b"a"[..]..&b"c"[..]).into()), pair(b"a", b"c"));
+        assert_eq!(of((&b"a"[..]..=&b"c"[..]).into()), pair(b"a", b"c\0"));
+        assert_eq!(of(Range::new(Bound::Excluded(b"a"), Bound::Unbounded)), pair(b"a\0", b""));
+        assert_eq!(of(Range::all()), pair(b"", b""));
+        assert_eq!(of(Range::prefix(b"ab")), pair(b"ab", b"ac"));
+        for nothing in [&b"c"[..]..&b"a"[..], b"c"..b"c", b""..b""] {
+            assert_eq!(of(nothing.into()), None);
+        }
+        assert_eq!(of((&b"c"[..]..=&b"a"[..]).into()), None);
+        assert!(Range::all().with_limit(3).to_delete().is_err());
+        assert!(Range::prefix(&[7; crate::KEY_BYTES_MAX + 1]).to_delete().is_err());
+    }
 
     #[test]
     fn a_prefix_ends_where_the_next_begins() {

@@ -27,6 +27,7 @@ use crate::cache::LARGE_BYTES;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{Charge, Holder};
 use crate::policy::leveled::GUARD_BYTES;
+use crate::range_tombstones::RANGE_TOMBSTONES_MAX;
 use crate::tier::Tier;
 use crate::version::Level0Sums;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,8 @@ const BACKGROUND_RAISE: f64 = 4.0;
 const DECISION: Duration = Duration::from_millis(10);
 /// Memtables' worth of room below which writers are slowed.
 const ROOM_MEMTABLES: f64 = 4.0;
+/// Range tombstones take one part in so many of the memory number at most.
+const RANGES_SHARE: u64 = 64;
 /// Of a tier, what puts leave alone: one part in so many, or twice that if it is less than so many tables; and at most so
 /// many.
 const RESERVE_SHARE: u64 = 16;
@@ -374,6 +377,32 @@ impl Engine {
             }
         }
         Ok(held)
+    }
+
+    /// Waits until the store may have so many more range tombstones: each costs every read a little, and memory.
+    ///
+    /// # Errors
+    /// `Invalid` for more than a store may have; `Full` when older readers keep those that there are.
+    pub(super) fn admit_ranges(&self, more: usize) -> Result<()> {
+        if more > RANGE_TOMBSTONES_MAX {
+            let why = format!("a batch deletes at most {RANGE_TOMBSTONES_MAX} ranges; this one has {more}");
+            return Err(Error::invalid(why));
+        }
+        let most_bytes = self.options.memory_bytes / RANGES_SHARE;
+        let has_room = || {
+            let current = self.current.load();
+            let sets = current.range_tombstones();
+            let (count, bytes) =
+                sets.fold((0, 0), |(count, bytes), set| (count + set.len(), bytes + set.bytes()));
+            count + more <= RANGE_TOMBSTONES_MAX && bytes <= most_bytes
+        };
+        if more == 0 || has_room() {
+            return Ok(());
+        }
+        // Those of memtables are worked off once they are flushed.
+        self.wait_for_flush()?;
+        self.seal_active()?;
+        self.background.wait_for_ranges(self, has_room)
     }
 
     /// Memory for a large batch: its copy in the group, and in the memtable. Waits while others have too much of it.

@@ -51,6 +51,8 @@ struct State {
     stopping: bool,
     /// Of flushes, and of merges.
     refused: [Refused; 2],
+    /// From when on deletes are flushed again while jobs are refused, though their memtable is not full.
+    seal_at: Duration,
     failures: u32,
     /// What may let a job succeed that has failed: jobs that did something, and requests for room.
     changes: u64,
@@ -91,6 +93,7 @@ impl State {
             covering: None,
             stopping: false,
             refused: Default::default(),
+            seal_at: Duration::ZERO,
             failures: 0,
             changes: 0,
             idled: false,
@@ -285,6 +288,37 @@ impl Background {
         Ok(())
     }
 
+    /// Waits until there is room for more range tombstones.
+    ///
+    /// # Errors
+    /// `Full` once nothing that runs or could be run will work any off; why the store takes no writes.
+    pub(super) fn wait_for_ranges(&self, engine: &Engine, has_room: impl Fn() -> bool) -> Result<()> {
+        let began = engine.sched.now();
+        let mut state = self.state.lock();
+        // Who read at an older number may have ended.
+        state.idle_at = None;
+        state.changes += 1;
+        self.changed.notify_all();
+        while !has_room() {
+            engine.check_writable()?;
+            if let Some(error) = state.refused(&[Awaited::Flush, Awaited::Merge]) {
+                return Err(error.clone());
+            }
+            let current = engine.current.load();
+            let nothing_runs = !state.has_jobs() && current.sealed.is_empty();
+            if nothing_runs && state.idle_at == Some(current.generation) {
+                let why = "range deletes that older snapshots or iterators do not see are as many as there may be: let these go, \
+                           or delete key by key";
+                return Err(Error::new(ErrorKind::Full, why));
+            }
+            drop(current);
+            (state, _) = self.changed.wait_for(state, IDLE);
+        }
+        drop(state);
+        engine.operations.slowed(engine.sched.now().saturating_sub(began));
+        Ok(())
+    }
+
     /// Ends the workers and waits for them.
     pub(crate) fn stop(&self) {
         let threads = {
@@ -397,6 +431,13 @@ impl Engine {
                 state.announcing = true;
                 return Some(Job::Announce);
             }
+            // Where jobs find no room, and so are never done, deletes may be what makes some.
+            let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
+            let is_refused = state.refused(&[Awaited::Flush, Awaited::Merge]).is_some();
+            if writable && deletes && is_refused && self.sched.now() >= state.seal_at {
+                state.seal_at = self.sched.now() + IDLE;
+                return Some(Job::Seal);
+            }
             // One worker stays free for the next flush, if there is more than one: writers wait for flushes.
             let merges_max = (self.options.background_threads as usize - 1).max(1);
             let under_way = state.running.len() + usize::from(state.promoting);
@@ -414,14 +455,14 @@ impl Engine {
                     }
                     None => {
                         state.idle_at = Some(current.generation);
-                        if self.background.reclaim.load(Ordering::Relaxed) {
+                        let has_ranges = !current.version.range_tombstones.is_empty();
+                        if self.background.reclaim.load(Ordering::Relaxed) || has_ranges {
                             // Who waits for room will not get it.
                             self.background.changed.notify_all();
                         }
                     }
                 }
             }
-            let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
             // Who sleeps must not hold tables that are gone: their room would be missed.
             drop(current);
             let timed_out;
@@ -600,6 +641,9 @@ impl Engine {
             let levels = self.levels_view(&current.version);
             let about = (reclaim, self.runs_max(), levels);
             let mut view = View::of(&current.version, &self.options, running, tiers, store, about);
+            if !view.range_tombstones.is_empty() {
+                view.oldest_read = self.boundaries()[0];
+            }
             self.weigh(&mut view, &current);
             view
         })

@@ -57,6 +57,8 @@ pub struct Holding {
 pub struct Explanation {
     /// The read is as of this number.
     pub sequence: u64,
+    /// The number of the newest range delete that the key is in: versions that are older are gone. 0 for none.
+    pub erased: u64,
     /// From the top.
     pub holdings: Vec<Holding>,
     /// Reads of media, by tier, up to the answer, with the cache as it is.
@@ -114,7 +116,8 @@ impl Engine {
                 break;
             }
         }
-        Ok(Explanation { sequence: at.0, holdings, reads })
+        let Seq(erased) = self.covering(&current, key, at);
+        Ok(Explanation { sequence: at.0, erased, holdings, reads })
     }
 
     /// A table of blocks, or each floor of a tree from the top.
@@ -178,6 +181,9 @@ fn versions(cursor: &mut dyn Cursor, key: &[u8]) -> Result<Vec<VersionFound>> {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "as of number {}, from the top:", self.sequence)?;
+        if self.erased > 0 {
+            writeln!(f, "  #{} deleted a range with it: versions before that are gone", self.erased)?;
+        }
         let mut answered = false;
         for holding in &self.holdings {
             let tier = holding.tier.map_or("in memory".to_owned(), |tier| format!("on tier {tier}"));

@@ -133,7 +133,8 @@ impl Engine {
             let crossed = owners(guards, |guard| &guard.start, &meta.smallest, &meta.largest).skip(1);
             edit.guards_removed.extend(crossed.map(|i| (level as u32, guards[i].start.clone())));
         }
-        if self.options.adds_floors() && !planted::has(Bug::GuardsNotSeparated) {
+        // Level 0's bounds are not a merge's to change.
+        if level > 0 && self.options.adds_floors() && !planted::has(Bug::GuardsNotSeparated) {
             separate(edit, guards, metas, level as u32);
         }
     }

@@ -1,6 +1,8 @@
 //! Walks over what a reader may see: of each key the newest version at or below the reader's number, unless that is
 //! a tombstone.
 //!
+//! What a range tombstone covers is passed by as what a tombstone deletes, entry by entry.
+//!
 //! A [`Walk`] is a position and a number. It merges cursors over the memtables and the runs; when the set of
 //! containers has changed since, it re-seats itself on the new one before its next step, so it holds neither flushed
 //! memtables nor dead files for longer than one step. Its number is registered, so compaction keeps what it sees.
@@ -17,6 +19,7 @@ use crate::memory::{Charge, Holder};
 use crate::memtable::MemCursor;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
+use crate::range_tombstones::Erased;
 use crate::store::StoreCursor;
 use crate::table::{Fill, ReadAhead, TableCursor};
 use crate::version::{Layer, Spot, TableHandle};
@@ -284,6 +287,8 @@ pub(crate) struct Walk {
     limit: Option<u64>,
     generation: u64,
     merge: Merge<Source>,
+    /// Of the same containers.
+    erased: Erased,
     /// The entry the walk is on; `valid` says whether it is on one.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -310,12 +315,14 @@ impl Walk {
         let engine = hold.engine.clone();
         let current = engine.current.load();
         let merge = Merge::new(engine.sources(&current, &range, limit));
+        let erased = current.erased();
         Self {
             hold,
             range,
             limit,
             generation: current.generation,
             merge,
+            erased,
             key: Vec::new(),
             value: Vec::new(),
             valid: false,
@@ -429,6 +436,7 @@ impl Walk {
             if current.generation != self.generation {
                 self.generation = current.generation;
                 self.merge = Merge::new(engine.sources(&current, &self.range, self.limit));
+                self.erased = current.erased();
                 self.merge_is = Side::Nowhere;
             }
             let worked = work(self);
@@ -475,7 +483,7 @@ impl Walk {
             }
             self.key.clear();
             self.key.extend_from_slice(entry.key);
-            if entry.trailer.kind() == Some(Kind::Put) {
+            if shows(&self.erased, self.hold.seq, &entry) {
                 self.value.clear();
                 self.value.extend_from_slice(entry.value);
                 self.valid = true;
@@ -501,7 +509,7 @@ impl Walk {
             let mut found = false;
             while let Some(entry) = self.merge.entry().filter(|entry| entry.key == self.key) {
                 if entry.trailer.seq() <= self.hold.seq {
-                    found = entry.trailer.kind() == Some(Kind::Put);
+                    found = shows(&self.erased, self.hold.seq, &entry);
                     if found {
                         self.value.clear();
                         self.value.extend_from_slice(entry.value);
@@ -517,13 +525,18 @@ impl Walk {
     }
 }
 
+/// Whether a version, the newest that a reader at `at` may see of its key, is a value for it.
+fn shows(erased: &Erased, at: Seq, entry: &Entry<'_>) -> bool {
+    let covering = if planted::has(Bug::ScanSkipsRanges) { Seq(0) } else { erased.covering(entry.key, at) };
+    entry.trailer.kind() == Some(Kind::Put) && entry.trailer.seq() > covering
+}
+
 impl Engine {
     /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
     /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from.
     pub(crate) fn sources(&self, current: &Current, range: &KeyRange, limit: Option<u64>) -> Vec<Source> {
-        let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
         let mut sources: Vec<Source> =
-            memtables.map(|memtable| Source::Memtable(MemCursor::new(memtable.clone()))).collect();
+            current.memtables().map(|memtable| Source::Memtable(MemCursor::new(memtable.clone()))).collect();
         if !current.contents.is_empty() {
             let memory = self.tables.cache.memory().clone();
             let (contents, tiers) = (current.contents.clone(), self.tiers.clone());

@@ -12,18 +12,20 @@ use super::write::OldLog;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_part, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
-use crate::key::{Entry, Trailer};
+use crate::key::{Entry, Seq, Trailer};
 use crate::memtable::{MemCursor, MemTable};
 use crate::merge::Merge;
 use crate::options::Options;
 use crate::planted::{self, Bug};
 use crate::policy::{Plan, placement};
+use crate::range_tombstones::{Erased, RangeTombstone, RangeTombstones};
 use crate::store::Index;
 use crate::table::{FLOOR_ENTRY_BYTES, FLOOR_SECTOR_BYTES};
 use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
 use crate::version::{Edit, Layer, Run, TableHandle, TableMeta, TablePart};
 use cuesta_device::{ALIGNMENT, Cause};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// A merge reads one part in so many of the memory number ahead, over all its runs.
@@ -122,6 +124,8 @@ pub(super) struct RunJob<'a> {
     pub(super) above: Option<&'a Index>,
     /// Told each entry that stays and is its key's newest.
     pub(super) meet: Option<&'a dyn Fn(&Entry<'_>)>,
+    /// The range tombstones that there were when its input was found, durable or about to be.
+    pub(super) erased: &'a Erased,
 }
 
 /// Tables to be merged, as a plan has chosen them.
@@ -130,14 +134,16 @@ struct MergeJob {
     /// Runs, newest first.
     above: Vec<Vec<Arc<TableHandle>>>,
     output: usize,
-    /// Disjoint tables of the output level, in key order.
-    below: Vec<Arc<TableHandle>>,
     /// The age of the run that the outputs join.
     joins: Option<u64>,
     /// Nothing older of their keys lies below.
     bottom: bool,
     smallest: Vec<u8>,
     largest: Vec<u8>,
+    /// The version's range tombstones when the tables were found.
+    erased: Erased,
+    /// Tables of which these leave nothing.
+    gone: BTreeSet<u64>,
 }
 
 impl Engine {
@@ -147,7 +153,8 @@ impl Engine {
         let Some(sealed) = self.current.load().sealed.last().cloned() else { return Ok(()) };
         let input = &mut MemCursor::new(sealed.memtable.clone());
         // All of it is visible: a memtable is sealed between groups.
-        self.tables.cache.flush(input)?;
+        let ranges = sealed.memtable.range_tombstones();
+        self.tables.cache.flush(input, &ranges)?;
         if let Some(store) = &self.objects {
             let log_start = match planted::has(Bug::LogTrimmedEarly) {
                 true => self.current.load().active_log,
@@ -160,6 +167,8 @@ impl Engine {
         let paced = self.begin_paced(Work::Flush, bytes, Leaving::default());
         let need = Need::of_memtable(&self.options, &sealed.memtable, self.tiers.fast().memory.is_some());
         let guards = self.guards_for(&sealed.memtable);
+        let flushed = self.current.load().version.range_tombstones.clone();
+        let erased = Erased::by([flushed, ranges.clone()]);
         let job = RunJob {
             need,
             level: 0,
@@ -171,6 +180,7 @@ impl Engine {
             keys: (None, None),
             above: None,
             meet: None,
+            erased: &erased,
         };
         let written = self.write_run(input, &job);
         let added = match written {
@@ -192,6 +202,7 @@ impl Engine {
             added: added.into_iter().map(|meta| AddedTable { level: 0, age, meta }).collect(),
             guards_added: guards.added,
             guards_removed: guards.removed,
+            ranges_added: ranges_of(&ranges),
             log_start: Some(log_start),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
@@ -246,6 +257,10 @@ impl Engine {
             found.ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
         };
         match plan {
+            Plan::Forget { tombstones, .. } => {
+                drop(current);
+                self.forget_ranges(tombstones)
+            }
             Plan::Move { table, from, to, smallest, largest } => {
                 let meta = find(*table, *from, smallest, largest)?.meta.clone();
                 drop(current);
@@ -269,18 +284,24 @@ impl Engine {
                 };
                 let above_runs = runs(*level, smallest, largest).map(chosen);
                 let of_output = |number: &u64| find(*number, *output_level, smallest, largest);
+                let above: Vec<_> = above_runs.filter(|run| !run.is_empty()).collect();
+                let below = below.iter().map(of_output).collect::<Result<Vec<_>>>()?;
+                // What memtables delete is not durable yet.
+                let erased = Erased::by([current.version.range_tombstones.clone()]);
+                let gone = self.erased_whole(&erased, above.iter().flatten().chain(&below));
                 let job = MergeJob {
                     level: *level,
-                    above: above_runs.filter(|run| !run.is_empty()).collect(),
+                    above,
                     output: *output_level,
-                    below: below.iter().map(of_output).collect::<Result<_>>()?,
                     joins: *joins,
                     bottom: *drop_tombstones,
                     smallest: smallest.clone(),
                     largest: largest.clone(),
+                    erased,
+                    gone,
                 };
                 drop(current);
-                self.merge(job)
+                self.merge(&job, below)
             }
         }
     }
@@ -297,26 +318,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Merges tables into one run: at once if there is room for that, else in steps, a table of the output level each.
+    /// Merges tables, with disjoint ones of the output level in key order, into one run: at once if there is room for that, else in steps, a table of the output level each.
     /// What a step has merged is below and still above, as the same versions, until the last step's edit takes the tables
     /// above away; so each step is whole by itself, and needs room for little more than the tables above and one below.
-    fn merge(&self, mut job: MergeJob) -> Result<()> {
-        let all: Vec<&TableHandle> = job.above.iter().flatten().chain(&job.below).map(Arc::as_ref).collect();
-        let from_top = job.level == 0;
+    fn merge(&self, job: &MergeJob, below: Vec<Arc<TableHandle>>) -> Result<()> {
+        let all = job.above.iter().flatten().chain(&below).map(|table| &table.meta);
+        let all: Vec<&TableMeta> = all.filter(|meta| !job.gone.contains(&meta.number)).collect();
+        let from_top = job.level == 0 && !job.above.is_empty();
         let above = job.above.iter().flatten().map(|table| table.meta.level_bytes()).sum();
         let (work, leaves) = match from_top {
             true => (Work::MergeTop, Leaving { runs: job.above.len(), bytes: above }),
             false => (Work::MergeBelow, Leaving::default()),
         };
-        let paced = self.begin_paced(work, all.iter().map(|table| table.meta.raw_bytes).sum(), leaves);
-        let links = self.options.links_runs() && job.below.is_empty() && job.joins.is_none();
+        let paced = self.begin_paced(work, all.iter().map(|meta| meta.raw_bytes).sum(), leaves);
+        let links = self.options.links_runs() && below.is_empty() && job.joins.is_none();
         // Guards that are rewritten whole are cut anew.
         let bounds = match self.options.adds_floors() && !links {
             true => Vec::new(),
             false => self.cuts_between(job.level, job.output, &job.smallest, &job.largest),
         };
         let whole = RunJob {
-            need: Need::of_tables(&self.options, all.iter().map(|table| (&table.meta, 1.0))),
+            need: Need::of_tables(&self.options, all.iter().map(|meta| (*meta, 1.0))),
             level: job.output,
             bounds: &bounds,
             links,
@@ -326,24 +348,26 @@ impl Engine {
             keys: (None, None),
             above: None,
             meet: None,
+            erased: &job.erased,
         };
         // In steps too where it would fit onto a slower tier only than the one its level belongs to.
         let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= whole.need.data;
         let fits = is_roomy && self.lease_job(whole.need).is_ok();
-        if fits || job.below.len() < 2 {
-            let below = std::mem::take(&mut job.below);
-            self.merge_step(&job, &below, true, &whole)?;
+        if fits || below.len() < 2 {
+            self.merge_step(job, &below, true, &whole)?;
         } else {
             let mut after: Option<Vec<u8>> = None;
-            while !job.below.is_empty() {
-                // Let go of, so that its files go with the step.
-                let table = [job.below.remove(0)];
-                let up_to = (!job.below.is_empty()).then(|| table[0].meta.largest.clone());
+            let mut below = VecDeque::from(below);
+            // Let go of, so that its files go with the step.
+            while let Some(table) = below.pop_front() {
+                let table = [table];
+                let up_to = (!below.is_empty()).then(|| table[0].meta.largest.clone());
                 let keys = (after.as_deref(), up_to.as_deref());
-                let mut shares = vec![(&table[0].meta, 1.0)];
-                for above in job.above.iter().flatten() {
+                let stays = |table: &&Arc<TableHandle>| !job.gone.contains(&table.meta.number);
+                let mut shares: Vec<_> = table.iter().filter(stays).map(|table| (&table.meta, 1.0)).collect();
+                for above in job.above.iter().flatten().filter(stays) {
                     let share = above.table()?.share_between(&self.tables.cache, keys.0, keys.1)?;
                     // Blocks are not all packed alike.
                     let is_packed = above.meta.raw_bytes > above.meta.data_bytes;
@@ -351,7 +375,7 @@ impl Engine {
                         .push((&above.meta, if is_packed { (share * PACKED_SLACK).min(1.0) } else { share }));
                 }
                 let need = Need::of_tables(&self.options, shares.into_iter());
-                self.merge_step(&job, &table, up_to.is_none(), &RunJob { need, keys, ..whole })?;
+                self.merge_step(job, &table, up_to.is_none(), &RunJob { need, keys, ..whole })?;
                 paced.step_ended();
                 drop(table);
                 self.tables.collect_garbage()?;
@@ -380,9 +404,11 @@ impl Engine {
             false => !covered.contains(&run[0].meta.number),
         });
         let read_ahead = self.merge_read_ahead(job.above.len() + 1);
-        let source =
-            |run: &[Arc<TableHandle>]| self.merge_source(run.to_vec(), read_ahead, Cause::Compaction);
-        let mut input = Merge::new(runs.map(source).collect());
+        let read = runs.map(|run| -> Vec<Arc<TableHandle>> {
+            run.iter().filter(|table| !job.gone.contains(&table.meta.number)).cloned().collect()
+        });
+        let source = |run| self.merge_source(run, read_ahead, Cause::Compaction);
+        let mut input = Merge::new(read.filter(|run| !run.is_empty()).map(source).collect());
         let metas = self.write_run(&mut input, part)?;
         if planted::has(Bug::InputsRemovedBeforeEdit) {
             let tables = job.above.iter().flatten().chain(below);
@@ -401,6 +427,34 @@ impl Engine {
             self.change_guards(&mut edit, job.level, job.output, (&job.smallest, &job.largest));
         }
         self.commit_tables_as(&mut root, edit, |_| {})
+    }
+
+    /// Of these tables, those of which the durable range tombstones leave nothing that any reader sees. Tables that lie on one another
+    /// are read together.
+    fn erased_whole<'a>(
+        &self,
+        erased: &Erased,
+        tables: impl Iterator<Item = &'a Arc<TableHandle>>,
+    ) -> BTreeSet<u64> {
+        // What is read from now on is read at a number that is as high.
+        let oldest = self.boundaries()[0];
+        let metas: Vec<&TableMeta> = tables.map(|table| &table.meta).collect();
+        let covered: Vec<u64> = metas.iter().filter_map(|meta| meta.below()).collect();
+        let alone =
+            metas.into_iter().filter(|meta| meta.below().is_none() && !covered.contains(&meta.number));
+        let is_gone = |meta: &&TableMeta| {
+            erased.covers_whole((&meta.smallest, &meta.largest), meta.largest_seq, oldest)
+        };
+        alone.filter(is_gone).map(|meta| meta.number).collect()
+    }
+
+    /// Forgets range tombstones that cover nothing any more.
+    fn forget_ranges(&self, tombstones: &[Seq]) -> Result<()> {
+        let edit = Edit { ranges_removed: tombstones.to_vec(), ..Edit::default() };
+        if let Some(store) = &self.objects {
+            return self.forget_ranges_of_store(store, edit);
+        }
+        self.commit(&mut self.root.take(), edit, |_| {})
     }
 
     /// Puts a part of a table on another tier.
@@ -487,7 +541,7 @@ impl Engine {
         input: &mut dyn crate::key::Cursor,
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
-        let RunJob { need, level, bounds, links, bottom, cause, paced, keys, above, meet } = *job;
+        let RunJob { need, level, bounds, links, bottom, cause, paced, keys, above, meet, erased } = *job;
         let up_to = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
         let bounds = &bounds[keys.0.map_or(0, up_to)..keys.1.map_or(bounds.len(), up_to)];
         let need = need.and_cuts(bounds.len() as u64);
@@ -536,8 +590,9 @@ impl Engine {
             link: links.then_some(&link_under),
             keys,
             meet,
+            erased: erased.newest_at(if planted::has(Bug::ErasedTooHigh) { Seq::MAX } else { boundaries[0] }),
         };
-        let retain = Retain::new(boundaries, dead, bottom);
+        let retain = Retain::new(boundaries, dead, bottom).without(erased.clone());
         let mut retain = match above {
             Some(above) => retain.below(above.clone()),
             None => retain,
@@ -611,6 +666,11 @@ impl Engine {
         }
         committed
     }
+}
+
+/// What a flush tells of its memtable's range tombstones.
+pub(super) fn ranges_of(ranges: &RangeTombstones) -> Vec<RangeTombstone> {
+    if planted::has(Bug::RangesLeftOutOfFlush) { Vec::new() } else { ranges.iter().cloned().collect() }
 }
 
 /// Whether a commit's error says that the manifest was not written to. After any other the edit may be on media, tables

@@ -42,6 +42,7 @@ use crate::key::Seq;
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::planted::{self, Bug};
+use crate::range_tombstones::{Erased, RangeTombstones};
 use crate::store::Contents;
 use crate::tier::{LogRoom, Tiers};
 use crate::tracker::Tracker;
@@ -90,6 +91,30 @@ pub(crate) struct Current {
     pub(crate) version: Arc<Version>,
     /// Raised by every change of this set.
     pub(crate) generation: u64,
+}
+
+impl Current {
+    /// The memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
+        std::iter::once(&self.active).chain(self.sealed.iter().map(|sealed| &sealed.memtable))
+    }
+
+    /// Sets of range tombstones: what any container has is to be held against all of them.
+    fn range_tombstones(&self) -> impl Iterator<Item = Arc<RangeTombstones>> {
+        let flushed = std::iter::once(self.version.range_tombstones.clone());
+        self.memtables().map(|memtable| memtable.range_tombstones()).chain(flushed)
+    }
+
+    /// What range tombstones take away from readers; those up to a number that was visible before are all in it.
+    pub(crate) fn erased(&self) -> Erased {
+        Erased::by(self.range_tombstones())
+    }
+
+    /// The number of the newest range tombstone up to `at` that covers `key`; 0 for none.
+    fn covering(&self, key: &[u8], at: Seq) -> Seq {
+        let newest = self.memtables().map(|memtable| memtable.covering(key, at)).max().unwrap_or_default();
+        newest.max(self.version.range_tombstones.covering(key, at))
+    }
 }
 
 /// One open store.

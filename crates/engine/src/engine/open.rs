@@ -44,6 +44,7 @@ use crate::memory::{Holder, Memory};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
 use crate::options::{Create, Options};
 use crate::planted::{self, Bug};
+use crate::range_tombstones::{Erased, RangeTombstones};
 use crate::store::SLAB_TIER;
 use crate::tier::{Lease, LogRoom, MEMORY_NAME, Tier, Tiers, locked};
 use crate::version::edit::AddedTable;
@@ -481,8 +482,8 @@ struct Recovered {
     /// Memtables that replay filled before the last, oldest first, each with its last number, where there is a store for them to be
     /// flushed into.
     sealed: Vec<(Arc<MemTable>, Seq)>,
-    /// Tables that replay filled before it ended; not in any version yet.
-    tables: Vec<(u64, Vec<TableMeta>)>,
+    /// Tables that replay filled before it ended, and the range tombstones that came with them; not in any version yet.
+    tables: Vec<(u64, Vec<TableMeta>, Arc<RangeTombstones>)>,
     /// What was replayed, for another log; `None` when it is in tables.
     copied: Option<Copied>,
     /// It was little enough to be left in the logs that it came from.
@@ -709,12 +710,14 @@ impl Found {
         Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little, bytes })
     }
 
-    /// Writes a replayed memtable as tables: their run's age, and what they are.
+    /// Writes a replayed memtable as tables: their run's age, what they are, and what it deletes ranges by.
     fn flush_replayed(
         &mut self,
         options: &Options,
         memtable: &Arc<MemTable>,
-    ) -> Result<(u64, Vec<TableMeta>)> {
+    ) -> Result<(u64, Vec<TableMeta>, Arc<RangeTombstones>)> {
+        let ranges = memtable.range_tombstones();
+        let erased = Erased::by([self.catalog.version.range_tombstones.clone(), ranges.clone()]);
         let next_file = std::cell::Cell::new(self.catalog.next_file);
         let take_number = || next_file.replace(next_file.get() + 1);
         // Onto the fast tier, or below where that has no room; what no tier has room for is counted all the same,
@@ -745,8 +748,9 @@ impl Found {
             link: None,
             keys: (None, None),
             meet: None,
+            erased: erased.newest_at(Seq::MAX),
         };
-        let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false);
+        let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false).without(erased);
         let mut input = MemCursor::new(memtable.clone());
         let made = write_tables(&mut input, &mut retain, &output)?;
         let age = take_number();
@@ -756,7 +760,7 @@ impl Found {
         for (tier, _, bytes) in made.iter().flat_map(TableMeta::parts) {
             self.tiers.get(tier)?.count(bytes);
         }
-        Ok((age, made))
+        Ok((age, made, ranges))
     }
 
     fn raise_epoch(&self) -> Result<Superblock> {
@@ -876,7 +880,8 @@ impl Found {
             flushed,
             ..Edit::default()
         };
-        for (age, metas) in recovered.tables.drain(..) {
+        for (age, metas, ranges) in recovered.tables.drain(..) {
+            edit.ranges_added.extend(ranges.iter().cloned());
             edit.added.extend(metas.into_iter().map(|meta| AddedTable { level: 0, age, meta }));
         }
         manifest.append(&edit)?;

@@ -5,6 +5,9 @@
 //! where that says yes, its index and one block, all through the cache. A value found in the cache is handed out as a
 //! reference; one found in a memtable is copied, the one allocation, since it would pin the whole arena. A value found in
 //! a table is remembered as the cache sees fit (`cache`): as an object, two allocations and a copy, or by its block.
+//!
+//! What a range tombstone covers is as if its key were deleted, wherever it is found; nor does the cache come to know it, which would
+//! outlive the tombstone.
 
 use super::iterate::KeyRange;
 use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, BY_OBJECTS, BY_STORE, Timed};
@@ -102,7 +105,7 @@ impl Engine {
             entries += index.count(from, to) as f64;
             bytes += current.contents.slot_bytes_between(from, to) as f64;
         }
-        for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
+        for memtable in current.memtables() {
             let mut cursor = MemCursor::new(memtable.clone());
             cursor.go(Target::AtOrAfter(range.low_key().unwrap_or_default(), Trailer::FIRST))?;
             for _ in 0..WALK_MAX {
@@ -125,12 +128,13 @@ impl Engine {
         bound: Trailer,
         noted: Option<Flushes>,
     ) -> Result<Option<Value>> {
-        for memtable in std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable)) {
+        let erased = self.covering(current, key, bound.seq());
+        for memtable in current.memtables() {
             if let Some((trailer, value)) = memtable.get(key, bound) {
                 self.operations.answered(BY_MEMTABLES);
                 self.touch(current, key, Seen::InMemory);
                 return match trailer.kind() {
-                    Some(Kind::Put) => Ok(Some(Value::copied(value))),
+                    Some(Kind::Put) if trailer.seq() > erased => Ok(Some(Value::copied(value))),
                     _ => Ok(None),
                 };
             }
@@ -138,40 +142,46 @@ impl Engine {
         if let Some(object) = self.tables.cache.object(key, bound.seq()) {
             self.operations.answered(BY_OBJECTS);
             self.touch(current, key, Seen::InMemory);
-            return Ok(Some(Value::object(object)));
+            return Ok((object.seq() > erased).then(|| Value::object(object)));
         }
+        let place = (key, bound, erased);
         let store_first = !planted::has(Bug::StoreBelowTables);
-        if store_first && let Some(answer) = self.find_in_store(current, key, bound, noted)? {
+        if store_first && let Some(answer) = self.find_in_store(current, place, noted)? {
             return Ok(answer.value());
         }
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             let mut link = None;
             for table in guard.tops().filter_map(|run| run.table_of(key)) {
-                if let Some(answer) = self.find_in_table(current, table, &mut link, (key, bound), noted)? {
+                if let Some(answer) = self.find_in_table(current, table, &mut link, place, noted)? {
                     self.operations.answered(i);
                     return Ok(answer.value());
                 }
             }
         }
-        if !store_first && let Some(answer) = self.find_in_store(current, key, bound, noted)? {
+        if !store_first && let Some(answer) = self.find_in_store(current, place, noted)? {
             return Ok(answer.value());
         }
         self.operations.answered(BY_NOTHING);
         Ok(None)
     }
 
+    /// The number up to which range tombstones take versions of `key` away from a reader at `at`; 0 for none.
+    pub(super) fn covering(&self, current: &Current, key: &[u8], at: Seq) -> Seq {
+        if planted::has(Bug::RangeTombstonesUnread) { Seq(0) } else { current.covering(key, at) }
+    }
+
+    /// What the store has of a key at or after `bound`; versions up to `erased` are gone.
     fn find_in_store(
         &self,
         current: &Current,
-        key: &[u8],
-        bound: Trailer,
+        (key, bound, erased): (&[u8], Trailer, Seq),
         fresh: Option<Flushes>,
     ) -> Result<Option<Answer>> {
         let Some(found) = current.contents.get(key, bound)? else { return Ok(None) };
         self.operations.answered(BY_STORE);
         let entry = found.entry();
-        if entry.trailer.kind() != Some(Kind::Put) {
+        if entry.trailer.kind() != Some(Kind::Put) || entry.trailer.seq() <= erased {
             return Ok(Some(Answer::Deleted));
         }
         self.touch(current, key, Seen::InStore);
@@ -181,12 +191,13 @@ impl Engine {
         Ok(Some(Answer::Value(Value::copied(entry.value))))
     }
 
+    /// As [`Engine::find_in_store`], of a table.
     fn find_in_table(
         &self,
         current: &Current,
         handle: &Arc<TableHandle>,
         link: &mut Option<Link>,
-        (key, bound): (&[u8], Trailer),
+        (key, bound, erased): (&[u8], Trailer, Seq),
         fresh: Option<Flushes>,
     ) -> Result<Option<Answer>> {
         let cache = &self.tables.cache;
@@ -195,6 +206,7 @@ impl Engine {
         let found = found.or_else(|error| self.check_memory().and(Err(error)))?;
         let Some(found) = found else { return Ok(None) };
         match found.trailer.kind() {
+            Some(Kind::Put | Kind::Delete) if found.trailer.seq() <= erased => Ok(Some(Answer::Deleted)),
             Some(Kind::Put) => {
                 let trailer = found.trailer;
                 self.touch(current, key, Seen::Below);

@@ -129,6 +129,8 @@ pub struct MemoryStats {
     pub keyspace_bytes: u64,
     /// The index of the store below the memtable.
     pub index_bytes: u64,
+    /// Range tombstones that were flushed.
+    pub range_bytes: u64,
 }
 
 /// The cache, in numbers, since the store was made.
@@ -173,6 +175,8 @@ pub struct Stats {
     pub snapshots: u64,
     /// Live keyspaces, besides the default one.
     pub keyspaces: u64,
+    /// Range deletes that are not worked off yet.
+    pub range_tombstones: u64,
 }
 
 /// What the counters come to.
@@ -266,11 +270,10 @@ impl Engine {
             }
             stats
         };
-        let memtables = std::iter::once(&current.active).chain(current.sealed.iter().map(|s| &s.memtable));
         let held = self.tables.cache.memory();
         let memory = MemoryStats {
             limit_bytes: self.options.memory_bytes,
-            memtable_bytes: memtables.map(|memtable| memtable.bytes()).sum(),
+            memtable_bytes: current.memtables().map(|memtable| memtable.bytes()).sum(),
             cache_bytes: self.tables.cache.bytes(),
             cache_limit_bytes: held.for_cache(),
             table_bytes: held.held(Holder::Tables),
@@ -278,6 +281,7 @@ impl Engine {
             write_bytes: held.held(Holder::Writes),
             keyspace_bytes: held.held(Holder::Keyspaces),
             index_bytes: held.held(Holder::Index),
+            range_bytes: held.held(Holder::RangeTombstones),
         };
         let state = match (self.failure.get(), self.background.out_of_room()) {
             (Some(cause), _) => StoreState::ReadOnly(cause.to_string()),
@@ -325,6 +329,7 @@ impl Engine {
             io: self.tiers.meter.snapshot(),
             snapshots: self.snapshots.lock().count(),
             keyspaces: self.catalog.lock().keyspaces.len() as u64,
+            range_tombstones: current.range_tombstones().map(|set| set.len() as u64).sum(),
             tiers,
         }
     }
@@ -389,9 +394,10 @@ impl fmt::Display for Stats {
         match &self.state {
             StoreState::Open => writeln!(
                 f,
-                "state      open, {} keyspaces, {} snapshots",
+                "state      open, {} keyspaces, {} snapshots, {} range deletes to be worked off",
                 self.keyspaces + 1,
-                self.snapshots
+                self.snapshots,
+                self.range_tombstones
             )?,
             StoreState::OutOfRoom(why) => writeln!(f, "state      out of room: {why}")?,
             StoreState::ReadOnly(why) => writeln!(f, "state      read-only: {why}")?,
@@ -417,7 +423,7 @@ impl fmt::Display for Stats {
         let m = &self.memory;
         writeln!(
             f,
-            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}, index {}",
+            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}, index {}, ranges {}",
             Size(m.limit_bytes),
             Size(m.memtable_bytes),
             Size(m.cache_bytes),
@@ -426,7 +432,8 @@ impl fmt::Display for Stats {
             Size(m.read_bytes),
             Size(m.write_bytes),
             Size(m.keyspace_bytes),
-            Size(m.index_bytes)
+            Size(m.index_bytes),
+            Size(m.range_bytes)
         )?;
         if let Some(o) = &self.objects {
             let index = m.index_bytes as f64 / o.objects.max(1) as f64;

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::record::{RECORD_HEADER_BYTES, push_unsealed, stored_bytes};
 use crate::format::{FileId, FileKind, Malformed};
 use crate::key::{Entry, KeyspaceId, Seq};
-use crate::log::{BatchEntries, LogWriter, MANIFEST_END_BYTES, NextLog, SEAL_BYTES};
+use crate::log::{BatchEntries, LogWriter, MANIFEST_END_BYTES, NextLog, SEAL_BYTES, range_tombstone};
 use crate::memtable::{MemTable, MemTableWriter};
 use crate::options::Durability;
 use crate::planted::{self, Bug};
@@ -179,6 +179,8 @@ pub(crate) struct Encoded<'a> {
     pub(crate) entries: u32,
     /// It has more than deletes.
     pub(crate) puts: bool,
+    /// How many of the entries delete ranges.
+    pub(crate) ranges: u32,
     /// The keyspaces it writes to, besides the default one.
     pub(crate) keyspaces: &'a [(Arc<KeyspaceState>, u32)],
 }
@@ -195,6 +197,7 @@ impl Engine {
             Durability::Unlogged if self.options.log_free => Durability::Os,
             asked => asked,
         };
+        self.admit_ranges(batch.ranges as usize)?;
         let held = self.admit(batch.payload.len(), batch.puts)?;
         let mut queue = self.queue.state.lock();
         while !queue.group.members.is_empty()
@@ -376,6 +379,9 @@ impl Engine {
         for batch in &mut batches {
             entries.extend(batch.next().map_err(unreadable)?);
         }
+        if entries.iter().any(|entry| entry.trailer.is_range_delete()) {
+            return Ok(Filled::Nothing);
+        }
         let Lead { announced, unsynced, durable_seq, log, log_counted, .. } = lead;
         let tell = &mut |end| {
             self.count_log(log, log_counted, MANIFEST_END_BYTES)?;
@@ -514,7 +520,10 @@ pub(crate) fn apply_payload(memtable: &mut MemTableWriter, payload: &[u8], first
     let mut entries = BatchEntries::new(payload, first_seq);
     while let Some(entry) = entries.next().map_err(unreadable)? {
         debug_assert!(KeyspaceId::of(entry.key).is_some());
-        memtable.insert(entry.key, entry.trailer, entry.value);
+        match entry.trailer.is_range_delete() {
+            true => memtable.erase(range_tombstone(&entry).map_err(unreadable)?),
+            false => memtable.insert(entry.key, entry.trailer, entry.value),
+        }
     }
     Ok(())
 }

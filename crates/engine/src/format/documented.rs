@@ -45,7 +45,7 @@ fn kinds_are_as_documented() {
     let text = page("README.md");
     let kinds = [("delete", Kind::Delete), ("put", Kind::Put), ("merge (reserved)", Kind::Merge)];
     let more = [
-        ("range delete (reserved)", Kind::RangeDelete),
+        ("range delete (in logs only)", Kind::RangeDelete),
         ("value handle (reserved)", Kind::ValueHandle),
         ("put with expiry (reserved)", Kind::PutExpiring),
     ];

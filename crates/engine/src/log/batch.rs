@@ -1,9 +1,11 @@
 //! The payload of a batch record: entries one after the other, each a kind byte, the keyspace's id, the key's bytes
-//! and, where the kind has one, the value's. The i-th entry has the record's first number plus i.
+//! and, where the kind has one, the value's; of a range delete that is the key that the range ends before, as long as the
+//! key space goes on if it is empty. The i-th entry has the record's first number plus i.
 
 use crate::format::coding::{Append, put_bytes, put_varint};
 use crate::format::{Decode, Malformed, Reader};
 use crate::key::{Entry, KEY_BYTES_MAX, KeyspaceId, Kind, Seq, Trailer, VALUE_BYTES_MAX};
+use crate::range_tombstones::RangeTombstone;
 
 /// Appends one entry to a payload.
 pub(crate) fn put_entry(out: &mut impl Append, kind: Kind, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
@@ -12,6 +14,17 @@ pub(crate) fn put_entry(out: &mut impl Append, kind: Kind, keyspace: KeyspaceId,
     put_bytes(out, key);
     if kind != Kind::Delete {
         put_bytes(out, value);
+    }
+}
+
+/// The tombstone of a range delete, as [`BatchEntries`] gives it.
+pub(crate) fn range_tombstone(entry: &Entry<'_>) -> Decode<RangeTombstone> {
+    let missing = || Malformed::new("a range without a keyspace");
+    let keyspace = KeyspaceId::of(entry.key).ok_or_else(missing)?;
+    let to = if entry.value.is_empty() { keyspace.end() } else { keyspace.key(entry.value) };
+    match entry.key < to.as_slice() {
+        true => Ok(RangeTombstone { seq: entry.trailer.seq(), from: entry.key.into(), to: to.into() }),
+        false => Err(Malformed::new("a range that ends before it begins")),
     }
 }
 
@@ -35,13 +48,18 @@ impl<'a> BatchEntries<'a> {
             return Ok(None);
         }
         let number = self.reader.u8()?;
-        let Some(kind) = Kind::from_stored(number) else {
+        let Some(kind) = Kind::from_logged(number) else {
             return Err(Malformed(format!("entry kind {number} is not known to this version")));
         };
         let keyspace = KeyspaceId(self.reader.varint_u32()?);
         let user_key = self.reader.bytes()?;
         let value = if kind == Kind::Delete { &[][..] } else { self.reader.bytes()? };
-        if user_key.len() > KEY_BYTES_MAX || value.len() > VALUE_BYTES_MAX || self.seq > Seq::MAX {
+        // A range may begin, and end, right behind the longest key.
+        let (key_max, value_max) = match kind {
+            Kind::RangeDelete => (KEY_BYTES_MAX + 1, KEY_BYTES_MAX + 1),
+            _ => (KEY_BYTES_MAX, VALUE_BYTES_MAX),
+        };
+        if user_key.len() > key_max || value.len() > value_max || self.seq > Seq::MAX {
             return Err(Malformed::new("an entry past the limits of keys, values or numbers"));
         }
         self.key.clear();
@@ -69,6 +87,25 @@ mod tests {
         assert_eq!((second.key, second.value), (&KeyspaceId(0).key(b"")[..], &b""[..]));
         assert_eq!(second.trailer, Trailer::new(Seq(8), Kind::Delete));
         assert_eq!(entries.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_range_goes_up_to_its_end_or_that_of_its_keyspace() {
+        let of = |from: &[u8], to: &[u8]| {
+            let mut payload = Vec::new();
+            put_entry(&mut payload, Kind::RangeDelete, KeyspaceId(3), from, to);
+            let mut entries = BatchEntries::new(&payload, Seq(7));
+            let entry = entries.next()?.expect("an entry");
+            assert!(entry.trailer.is_range_delete() && entry.trailer.kind().is_none());
+            range_tombstone(&entry)
+        };
+        let found = of(b"b", b"d").unwrap();
+        let (from, to) = (KeyspaceId(3).key(b"b"), KeyspaceId(3).key(b"d"));
+        assert_eq!((found.seq, &found.from[..], &found.to[..]), (Seq(7), &from[..], &to[..]));
+        assert_eq!(of(b"", b"").unwrap().to[..], *KeyspaceId(4).key(b""));
+        assert!(of(b"d", b"b").is_err() && of(b"d", b"d").is_err());
+        let longest = [0xff; KEY_BYTES_MAX + 1];
+        assert!(of(&longest, b"").is_ok() && of(&[&longest[..], &[0]].concat(), b"").is_err());
     }
 
     #[test]

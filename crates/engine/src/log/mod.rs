@@ -15,6 +15,6 @@ mod batch;
 mod reader;
 mod writer;
 
-pub(crate) use batch::{BatchEntries, put_entry};
+pub(crate) use batch::{BatchEntries, put_entry, range_tombstone};
 pub(crate) use reader::{Chain, RecordReader, Replayed, Step, check_manifest_end, replay};
 pub(crate) use writer::{EXTEND_BYTES, LogWriter, MANIFEST_END_BYTES, NextLog, SEAL_BYTES};

@@ -12,6 +12,8 @@
 //! Each node also points back at level 0, so that walking backwards costs the same as forwards. A reader that goes
 //! back while a node is being linked may miss that node; it is newer than anything the reader may see.
 //!
+//! Range tombstones are no nodes: they are in a set beside the list ([`RangeTombstones`]), which each one replaces by a larger.
+//!
 //! An insert costs one bump of the arena and O(log n) comparisons, no allocation per entry; a lookup O(log n)
 //! comparisons with a cache miss each, of which the first few levels stay cached. Pugh, "Skip lists", 1990.
 
@@ -20,7 +22,9 @@
 mod arena;
 
 use crate::error::Result;
-use crate::key::{Cursor, Entry, Kind, Target, Trailer, compare};
+use crate::key::{Cursor, Entry, Kind, Seq, Target, Trailer, compare};
+use crate::range_tombstones::{RangeTombstone, RangeTombstones};
+use arc_swap::ArcSwap;
 use arena::{Arena, Bump};
 use cuesta_sched::Rng;
 use cuesta_sched::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -83,6 +87,9 @@ pub(crate) struct MemTable {
     entries: AtomicU64,
     used_bytes: AtomicU64,
     tombstones: AtomicU64,
+    range_tombstones: ArcSwap<RangeTombstones>,
+    /// Whether that has any, to be asked by every read.
+    has_ranges: AtomicBool,
     /// Whether some entry is in no log; such a table must be flushed for its entries to be durable.
     unlogged: AtomicBool,
 }
@@ -132,6 +139,8 @@ impl MemTable {
             entries: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             tombstones: AtomicU64::new(0),
+            range_tombstones: ArcSwap::default(),
+            has_ranges: AtomicBool::new(false),
             unlogged: AtomicBool::new(false),
         });
         (MemTableWriter { table: table.clone(), bump, rng: Rng::new(seed) }, table)
@@ -143,21 +152,33 @@ impl MemTable {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.entries.load(Ordering::Acquire) == 0
+        self.entries.load(Ordering::Acquire) == 0 && !self.has_ranges.load(Ordering::Acquire)
     }
 
     pub(crate) fn entry_count(&self) -> u64 {
         self.entries.load(Ordering::Acquire)
     }
 
-    /// Bytes that entries take: what decides when the table is full.
+    /// Bytes that entries and range tombstones take: what decides when the table is full.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// How many of its entries are tombstones.
+    /// How many of its entries are tombstones, with range tombstones.
     pub(crate) fn tombstones(&self) -> u64 {
         self.tombstones.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn range_tombstones(&self) -> Arc<RangeTombstones> {
+        self.range_tombstones.load_full()
+    }
+
+    /// The number of the newest range tombstone up to `at` that covers `key`; 0 for none. `at` must have been visible before.
+    pub(crate) fn covering(&self, key: &[u8], at: Seq) -> Seq {
+        match self.has_ranges.load(Ordering::Acquire) {
+            true => self.range_tombstones.load().covering(key, at),
+            false => Seq(0),
+        }
     }
 
     /// Whether some entry is in no log.
@@ -228,7 +249,7 @@ unsafe fn is_before(node: *mut Node, key: &[u8], trailer: Trailer) -> bool {
 }
 
 impl MemTableWriter {
-    /// Bytes that entries take.
+    /// Bytes that entries and range tombstones take.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.table.used_bytes()
     }
@@ -240,6 +261,15 @@ impl MemTableWriter {
     /// The reading end.
     pub(crate) fn table(&self) -> &Arc<MemTable> {
         &self.table
+    }
+
+    /// Takes away what the keys from one up to before another have. Linear in the range tombstones that are here.
+    pub(crate) fn erase(&mut self, tombstone: RangeTombstone) {
+        let table = &self.table;
+        table.used_bytes.fetch_add(tombstone.bytes(), Ordering::Relaxed);
+        table.range_tombstones.store(Arc::new(table.range_tombstones.load().with(tombstone)));
+        table.tombstones.fetch_add(1, Ordering::Relaxed);
+        table.has_ranges.store(true, Ordering::Release);
     }
 
     /// Adds a version. One that is there already (replay may bring it twice) is left as it is.

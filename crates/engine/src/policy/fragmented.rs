@@ -156,7 +156,11 @@ fn would_scatter(view: &View, level: usize, guard: &GuardView) -> bool {
 /// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them, the
 /// oldest; then each table of the oldest; then any of these merged with what is there, in steps; runs that point into one another
 /// at last among themselves, so that they become tables.
-fn down<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
+pub(super) fn down<'a>(
+    view: &'a View,
+    level: usize,
+    guard: &'a GuardView,
+) -> impl Iterator<Item = Plan> + 'a {
     let oldest = move || {
         let tables = guard.oldest_alone().into_iter().flat_map(|run| &run.tables);
         tables.map(|table| vec![table])
@@ -221,7 +225,11 @@ fn merge_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> 
 
 /// The newer runs of a guard into its oldest; in case there is no room for that, fewer of them, the oldest; then each table of
 /// the next-oldest.
-fn within<'a>(view: &'a View, level: usize, guard: &'a GuardView) -> impl Iterator<Item = Plan> + 'a {
+pub(super) fn within<'a>(
+    view: &'a View,
+    level: usize,
+    guard: &'a GuardView,
+) -> impl Iterator<Item = Plan> + 'a {
     let split = guard.runs.split_last().into_iter();
     split.flat_map(move |(oldest, newer)| {
         let parts = if view.linked { 1 } else { usize::MAX };
@@ -259,7 +267,7 @@ fn put_into(view: &View, level: usize, inputs: &[&TableView], oldest: &RunView) 
 }
 
 /// Whether a running plan is about some of these tables, or about their keys in any of the levels.
-fn is_met(
+pub(super) fn is_met(
     view: &View,
     level: usize,
     output: usize,

@@ -2,6 +2,7 @@
 //! the view's seed; so each decision can be tested as text in, text out.
 
 pub(crate) mod climb;
+pub(crate) mod erase;
 pub(crate) mod fragmented;
 pub(crate) mod leveled;
 pub(crate) mod mix;
@@ -10,7 +11,9 @@ pub(crate) mod placement;
 pub(crate) mod promotion;
 pub(crate) mod sorted_log;
 
+use crate::key::Seq;
 use crate::options::Options;
+use crate::range_tombstones::RangeTombstones;
 use crate::tracker::Pinning;
 use crate::version::{Guard, LEVELS_MAX, TableHandle, TablePart, Version, owners};
 pub(crate) use msc::{RangeHeat, RangeView, StoreView};
@@ -37,6 +40,10 @@ pub(crate) struct TableView {
     pub(crate) tombstones: u64,
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
+    pub(crate) smallest_seq: Seq,
+    pub(crate) largest_seq: Seq,
+    /// Range tombstones up to this number cover nothing in it that is older.
+    pub(crate) erased: Seq,
     /// Of its data.
     pub(crate) tier: usize,
     /// Of its index, filter and properties.
@@ -127,6 +134,10 @@ pub(crate) struct View {
     pub(crate) reclaim: bool,
     /// The store below the memtable, in profiles that have one.
     pub(crate) store: Option<StoreView>,
+    /// Of the version.
+    pub(crate) range_tombstones: Arc<RangeTombstones>,
+    /// The oldest number that anybody reads at, or will.
+    pub(crate) oldest_read: Seq,
 }
 
 /// What to do.
@@ -164,6 +175,8 @@ pub(crate) enum Plan {
     },
     /// Let so many bytes of the store's copies of what tables have go, but for those that stay.
     Release { pinning: Pinning, bytes: u64 },
+    /// Forget range tombstones that no table needs: of keys from one up to before another, all of them together.
+    Forget { tombstones: Vec<Seq>, from: Vec<u8>, to: Vec<u8> },
 }
 
 impl Plan {
@@ -190,6 +203,13 @@ impl Plan {
                 inputs: tables.clone(),
                 level: *level,
                 output_level: *level,
+                from: from.clone(),
+                to: to.clone(),
+            },
+            Self::Forget { from, to, .. } => RunningPlan {
+                inputs: Vec::new(),
+                level: LEVELS_MAX,
+                output_level: LEVELS_MAX,
                 from: from.clone(),
                 to: to.clone(),
             },
@@ -353,6 +373,8 @@ impl View {
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
             reclaim,
             store,
+            range_tombstones: version.range_tombstones.clone(),
+            oldest_read: Seq(0),
         }
     }
 }
@@ -405,6 +427,9 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
             tombstones: meta.tombstones,
             smallest: meta.smallest.clone(),
             largest: meta.largest.clone(),
+            smallest_seq: meta.smallest_seq,
+            largest_seq: meta.largest_seq,
+            erased: meta.erased,
             tier: meta.data_tier as usize,
             meta_tier: meta.meta_tier as usize,
             meta_bytes: meta.meta_bytes,
@@ -418,17 +443,19 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
     GuardView::new(guard.start.clone(), runs.collect())
 }
 
-/// The next thing to do, if anything is due. With a store below the memtable that is a demotion or a merge within the sorted
+/// The next thing to do, if anything is due. Tables that a range tombstone covers whole go before anything else, for they cost nothing.
+/// With a store below the memtable that is a demotion or a merge within the sorted
 /// log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room on a tier that
 /// is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     if let Some(store) = &view.store {
         let within = || sorted_log::plan(view);
-        let planned = match store.pressed {
+        let planned = || match store.pressed {
             true => msc::plan(view).or_else(within),
             false => within().or_else(|| msc::plan(view)),
         };
-        return planned.or_else(|| sorted_log::reclaim(view));
+        let planned = erase::whole(view).or_else(planned).or_else(|| sorted_log::reclaim(view));
+        return planned.or_else(|| erase::apply(view));
     }
     let merge = || match view.runs_max {
         // It had more once.
@@ -436,7 +463,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)),
         _ => fragmented::plan(view).or_else(|| fragmented::reclaim(view)),
     };
-    placement::urgent(view).or_else(merge).or_else(|| placement::plan(view))
+    let erased = erase::whole(view).or_else(|| placement::urgent(view)).or_else(merge);
+    erased.or_else(|| erase::apply(view)).or_else(|| placement::plan(view))
 }
 
 impl fmt::Display for Plan {
@@ -469,6 +497,11 @@ impl fmt::Display for Plan {
                 write!(f, "relocate {part}#{table} of L{level} to tier {to}")
             }
             Self::Release { bytes, .. } => write!(f, "release {bytes} bytes of copies"),
+            Self::Forget { tombstones, from, to } => {
+                let (from, to) = (from.escape_ascii(), to.escape_ascii());
+                let numbers: Vec<_> = tombstones.iter().map(|seq| format!("{seq:?}")).collect();
+                write!(f, "forget range tombstones {} of [{from}..{to})", numbers.join(" "))
+            }
             Self::Demote { tables, level, drop_tombstones: _, from, to, pinning } => {
                 let whole = if *pinning == Pinning::NONE { " whole" } else { "" };
                 write!(f, "demote{whole} [{}..{})", from.escape_ascii(), to.escape_ascii())?;

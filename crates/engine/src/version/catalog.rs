@@ -258,7 +258,8 @@ impl Catalog {
         let announced = changed_announcements(self, &slabs, edit)?;
         let guards = [&edit.guards_added, &edit.guards_removed];
         let changes_guards = guards.iter().any(|guards| !guards.is_empty());
-        if !edit.added.is_empty() || !edit.removed.is_empty() || changes_guards {
+        let changes_ranges = !edit.ranges_added.is_empty() || !edit.ranges_removed.is_empty();
+        if !edit.added.is_empty() || !edit.removed.is_empty() || changes_guards || changes_ranges {
             let Applied { version, removed, added } = self.version.apply(edit, tables, &self.present)?;
             for (number, (_, table)) in removed {
                 self.present.remove(&number);
@@ -272,6 +273,7 @@ impl Catalog {
             }
             self.present.extend(added);
             self.version = Arc::new(version);
+            tables.cache.memory().set(Holder::RangeTombstones, self.version.range_tombstones.bytes());
         }
         self.slabs.extend(slabs);
         self.slabs.retain(|number, _| !edit.slabs_removed.contains(number));
@@ -351,6 +353,7 @@ impl Catalog {
             taken: self.slabs.iter().flat_map(|(slab, (_, live))| live.runs(*slab)).collect(),
             announced: self.announced_runs(),
             flushed: (self.flushed > Seq(0)).then_some(self.flushed),
+            ranges_added: self.version.range_tombstones.iter().cloned().collect(),
             ..Edit::default()
         };
         for (level, runs) in self.version.levels.iter().enumerate() {

@@ -8,6 +8,7 @@ use crate::format::coding::{put_bytes, put_field, put_varint};
 use crate::format::{Decode, FileId, FileKind, Malformed, Reader};
 use crate::key::Seq;
 use crate::profile::Profile;
+use crate::range_tombstones::RangeTombstone;
 use crate::store::{SlabMeta, SlotRun};
 use std::fmt;
 use std::ops::Range;
@@ -31,6 +32,8 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Vec<u8>,
     pub(crate) smallest_seq: Seq,
     pub(crate) largest_seq: Seq,
+    /// Range tombstones up to this number cover none of its entries that is older.
+    pub(crate) erased: Seq,
     /// For one in persistent memory.
     pub(crate) memory: Option<InMemory>,
 }
@@ -134,6 +137,7 @@ impl TableMeta {
             largest_seq: Seq(reader.number()?),
             smallest: reader.bytes()?.to_vec(),
             largest: reader.bytes()?.to_vec(),
+            erased: Seq(0),
             memory: None,
         };
         match meta.smallest <= meta.largest && meta.largest_seq <= Seq::MAX {
@@ -223,6 +227,10 @@ pub(crate) struct Edit {
     pub(crate) slabs_added: Vec<SlabMeta>,
     /// After slots were freed and taken; nothing in them is live any more.
     pub(crate) slabs_removed: Vec<u64>,
+    /// Range tombstones that a flush has found in its memtable.
+    pub(crate) ranges_added: Vec<RangeTombstone>,
+    /// The numbers of those that cover nothing any more.
+    pub(crate) ranges_removed: Vec<Seq>,
     /// Slots that are live from now on, by place.
     pub(crate) taken: Vec<SlotRun>,
     /// Slots that are live no more, by place.
@@ -261,6 +269,9 @@ mod field {
     pub(super) const ANNOUNCE_SLOTS: u64 = 21;
     pub(super) const WITHDRAW_SLOTS: u64 = 22;
     pub(super) const FLUSHED: u64 = 23;
+    pub(super) const ADD_RANGE_TOMBSTONE: u64 = 24;
+    pub(super) const REMOVE_RANGE_TOMBSTONE: u64 = 25;
+    pub(super) const ERASED: u64 = 26;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -321,6 +332,19 @@ impl Edit {
                 added.meta.encode(out);
                 memory.iter().for_each(|memory| memory.encode(out));
             });
+            if added.meta.erased > Seq(0) {
+                put(field::ERASED, false, &varint(added.meta.erased.0));
+            }
+        }
+        for tombstone in &self.ranges_added {
+            put(field::ADD_RANGE_TOMBSTONE, true, &|out| {
+                put_varint(out, tombstone.seq.0);
+                put_bytes(out, &tombstone.from);
+                put_bytes(out, &tombstone.to);
+            });
+        }
+        for seq in &self.ranges_removed {
+            put(field::REMOVE_RANGE_TOMBSTONE, true, &varint(seq.0));
         }
         for (id, name) in &self.created {
             put(field::CREATE_KEYSPACE, true, &|out| {
@@ -453,6 +477,19 @@ impl Edit {
             field::ANNOUNCE_SLOTS => take_slots(&mut body, &mut self.announced)?,
             field::WITHDRAW_SLOTS => take_slots(&mut body, &mut self.withdrawn)?,
             field::FLUSHED => self.flushed = Some(Seq(body.number()?)),
+            field::ADD_RANGE_TOMBSTONE => {
+                let (seq, from, to) = (Seq(body.number()?), body.bytes()?, body.bytes()?);
+                if from >= to || seq > Seq::MAX {
+                    return Err(Malformed(format!("range tombstone {seq:?}: its range is upside down")));
+                }
+                self.ranges_added.push(RangeTombstone { seq, from: from.into(), to: to.into() });
+            }
+            field::REMOVE_RANGE_TOMBSTONE => self.ranges_removed.push(Seq(body.number()?)),
+            field::ERASED => {
+                let erased = Seq(body.number()?);
+                let added = self.added.last_mut();
+                added.ok_or_else(|| Malformed::new("what is erased of no table"))?.meta.erased = erased;
+            }
             field::IMAGE => self.image = Some(body.number()?),
             field::ADD_GUARD => self.guards_added.push((body.varint_u32()?, body.bytes()?.to_vec())),
             field::REMOVE_GUARD => self.guards_removed.push((body.varint_u32()?, body.bytes()?.to_vec())),
@@ -475,6 +512,8 @@ impl fmt::Display for Edit {
         }
         let added = |a: &AddedTable| format!("add to level {} (age {}) {}", a.level, a.age, a.meta);
         words.extend(self.added.iter().map(added));
+        words.extend(self.ranges_added.iter().map(|tombstone| format!("add range tombstone {tombstone}")));
+        words.extend(self.ranges_removed.iter().map(|seq| format!("remove range tombstone {seq:?}")));
         words.extend(self.created.iter().map(|(id, name)| format!("create keyspace {id} {name:?}")));
         words.extend(self.dropped.iter().map(|id| format!("drop keyspace {id}")));
         words.extend(self.log_start.map(|number| format!("log starts at {number}")));
@@ -535,7 +574,7 @@ mod tests {
         };
         let places = [vec![1 << 33..1 << 40, 8192..12288], vec![4096..8192, 0..4096]];
         let memory = Some(InMemory { places, below: 299 });
-        let floor = TableMeta { memory, ..meta.clone() };
+        let floor = TableMeta { memory, erased: Seq(55), ..meta.clone() };
         Edit {
             added: vec![AddedTable { level: 3, age: 9, meta }, AddedTable { level: 4, age: 0, meta: floor }],
             removed: vec![1, 2],
@@ -553,6 +592,11 @@ mod tests {
             profile: Some(Profile::PrismDb),
             slabs_added: vec![SlabMeta { number: 9, slot_bytes: 1152, slots: 700 }],
             slabs_removed: vec![3],
+            ranges_added: vec![
+                RangeTombstone { seq: Seq(60), from: (*b"a").into(), to: (*b"b\xff").into() },
+                RangeTombstone { seq: Seq(1 << 50), from: (*b"").into(), to: (*b"\0").into() },
+            ],
+            ranges_removed: vec![Seq(9), Seq(1 << 40)],
             taken: vec![run(9, 0, 3), run(9, 7, 1), run(9, 699, 1)],
             freed: vec![run(3, 5, 1), run(8, 1, 1), run(8, 4, 2)],
             announced: vec![run(9, 100, 300)],

@@ -28,6 +28,7 @@ pub(crate) use tables::{TableHandle, Tables};
 
 use crate::error::{Error, Result};
 use crate::planted::{self, Bug};
+use crate::range_tombstones::RangeTombstones;
 use layer::Sums;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -56,6 +57,8 @@ pub(crate) const LEVELS_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct Version {
     pub(crate) levels: Vec<Level>,
+    /// Those that may cover something here, or in the store of objects.
+    pub(crate) range_tombstones: Arc<RangeTombstones>,
     /// Reckoned when somebody scans it first.
     sums: OnceLock<Sums>,
     /// Reckoned when somebody writes first; apart, since writes should not wait for a look at all tables.
@@ -224,7 +227,14 @@ impl Version {
     /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
     /// a guard, or overlapping another of its run; a guard that is there already, or is not.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>, present: &Present) -> Result<Applied> {
-        let mut next = Self { levels: self.levels.clone(), ..Self::default() };
+        let mut range_tombstones = self.range_tombstones.clone();
+        for tombstone in &edit.ranges_added {
+            range_tombstones = Arc::new(range_tombstones.with(tombstone.clone()));
+        }
+        if !edit.ranges_removed.is_empty() {
+            range_tombstones = Arc::new(range_tombstones.without(&edit.ranges_removed));
+        }
+        let mut next = Self { levels: self.levels.clone(), range_tombstones, ..Self::default() };
         let mut removed = Present::new();
         for number in &edit.removed {
             let found = present.get(number).filter(|_| !removed.contains_key(number));

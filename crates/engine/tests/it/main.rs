@@ -10,3 +10,4 @@
 mod basics;
 mod fixtures;
 mod memory;
+mod ranges;

@@ -271,7 +271,7 @@ impl Engine {
             }
         }
         let made = match slots.is_empty() {
-            true => self.make_slab(class)?.map(Arc::new),
+            true => self.make_slab(class, self.options.beside_slabs_bytes())?.map(Arc::new),
             false => None,
         };
         if let Some(slab) = &made {

@@ -11,7 +11,7 @@
 //! bytes beside those of the tables that are written anyway, and once it has cooled it goes for nothing, and by itself. The
 //! paper's hot objects stay the only version, which is best for what is written again before it cools.
 
-use super::promote::Rising;
+use super::promote::{Rising, is_erased};
 use super::{Filling, Store, asked};
 use crate::engine::Engine;
 use crate::engine::admission::{Leaving, Work};
@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
+use crate::range_tombstones::Erased;
 use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
 use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
@@ -253,6 +254,7 @@ impl Engine {
             keys: (None, None),
             above: Some(&newer),
             meet: Some(&meet),
+            erased: &Erased::by([version.range_tombstones.clone()]),
         };
         let picked = Contents { index: written, slabs: contents.slabs.clone(), damaged: Arc::default() };
         let picked = Arc::new(picked);
@@ -313,19 +315,21 @@ impl Engine {
         filling: &Filling<'_>,
     ) -> Result<()> {
         let _turn = store.turn.take();
-        let present = self.current.load().contents.clone();
+        let current = self.current.load_full();
+        let (present, version) = (current.contents.clone(), current.version.clone());
+        drop(current);
         let mut outcome = Outcome::default();
         gone.iter().for_each(|gone| outcome.take_away(gone, &present.index));
         outcome.settle(settled, &present.index);
         let (mut taken, mut unused) = (Vec::new(), Vec::new());
         for (location, entry) in &filling.placed {
             match present.index.locations(entry.key).next() {
-                None => {
+                None if !is_erased(&version, entry) => {
                     outcome.keys.insert(entry.key.to_vec(), Some(*location));
                     taken.push(*location);
                 }
-                // It was written since.
-                Some(_) => unused.push(*location),
+                // It was written since, or deleted.
+                _ => unused.push(*location),
             }
         }
         let removes = self.removable(store);

@@ -5,7 +5,7 @@
 //! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
 //! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
 //! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`]; writes that go to slots
-//! before their flush: [`announced`].
+//! before their flush: [`announced`]; deletes of ranges: [`erase`].
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
 //! it commits. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
@@ -13,6 +13,7 @@
 
 mod announced;
 mod demote;
+mod erase;
 mod image;
 mod load;
 mod promote;
@@ -20,7 +21,7 @@ mod scan;
 mod view;
 
 use super::admission::{Leaving, Work};
-use super::jobs::is_refusal;
+use super::jobs::{is_refusal, ranges_of};
 use super::turn::Turn;
 use super::{Current, Engine, Sealed};
 use crate::compaction::Retain;
@@ -29,6 +30,7 @@ use crate::key::{self, Entry, Kind, Seq, Trailer};
 use crate::memory::Holder;
 use crate::planted::{self, Bug};
 use crate::policy::climb::Climb;
+use crate::range_tombstones::{Erased, RangeTombstones};
 use crate::store::{
     Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlotRun, Slots, Space, Write, class, fill,
     object_bytes, slot_bytes,
@@ -42,6 +44,7 @@ use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 pub(super) use demote::Demotion;
+use erase::Sweep;
 pub(crate) use image::{Heat, read_image, tier_of as image_tier};
 pub(super) use load::{LoadFrom, load};
 use promote::Promotions;
@@ -56,6 +59,8 @@ const WAIT: Duration = Duration::from_millis(100);
 /// A tracker has room for so many keys at least, and is replaced once it is wanted larger by one part in so many.
 const TRACKED_MIN: u64 = 64;
 const TRACKER_SLACK: u64 = 8;
+/// Of what is kept on the first tier beside slabs, one part in so many is left in any case: the manifest grows.
+const BESIDE_LEAST: u64 = 4;
 /// Memory that a flush takes for each entry that it has planned.
 const PLANNED_BYTES: u64 = 160;
 
@@ -96,6 +101,8 @@ struct State {
     /// How often the policy was asked.
     asked: u64,
     pool: Pool,
+    /// Range tombstones of which nothing that is older has a slot.
+    cleared: BTreeSet<Seq>,
 }
 
 /// What a flush has found slots for.
@@ -107,6 +114,8 @@ struct Filling<'a> {
     new_slabs: BTreeMap<u64, Arc<Slab>>,
     /// Where some objects are already.
     announced: Arc<Announced>,
+    /// Of the same memtable.
+    ranges: Arc<RangeTombstones>,
 }
 
 impl Filling<'_> {
@@ -132,6 +141,7 @@ impl Store {
             climb: Climb::default(),
             asked: 0,
             pool: Pool::default(),
+            cleared: BTreeSet::new(),
         };
         Self {
             turn: Turn::new(sched, ()),
@@ -214,7 +224,9 @@ impl Engine {
     /// # Errors
     /// `Full` when there are no slots and no demotion can make any; what devices and the manifest say.
     pub(super) fn flush_into(&self, store: &Store, sealed: &Sealed, log_start: u64) -> Result<()> {
-        let planned = sealed.memtable.entry_count() * PLANNED_BYTES;
+        let ranges = sealed.memtable.range_tombstones();
+        let erased: u64 = erase::spans_of(&self.current.load().contents.index, &ranges);
+        let planned = (sealed.memtable.entry_count() + erased) * PLANNED_BYTES;
         let _held = self.tables.cache.memory().charge(Holder::Writes, planned);
         self.tables.cache.fit();
         let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), Leaving::default());
@@ -223,7 +235,7 @@ impl Engine {
                 tracker.touch(key::hash(entry.key), Seen::InStore);
             }
         }
-        let mut filling = Filling { announced: sealed.announced.clone(), ..Filling::default() };
+        let mut filling = Filling { announced: sealed.announced.clone(), ranges, ..Filling::default() };
         let mut placed = self.place(store, sealed, &mut filling);
         if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
             // What it had taken may have kept slabs that are too large for what is left.
@@ -274,7 +286,9 @@ impl Engine {
 
     /// Finds a slot for every object of a memtable that readers can see.
     fn place<'a>(&self, store: &Store, sealed: &'a Sealed, filling: &mut Filling<'a>) -> Result<()> {
-        let mut retain = Retain::new(self.boundaries(), self.catalog.lock().dead.clone(), false);
+        let erased = Erased::by([filling.ranges.clone()]);
+        let mut retain =
+            Retain::new(self.boundaries(), self.catalog.lock().dead.clone(), false).without(erased);
         for entry in sealed.memtable.entries() {
             if retain.keeps(entry.key, entry.trailer) {
                 let location = match filling.announced.slot_of(entry.trailer.seq()) {
@@ -329,10 +343,13 @@ impl Engine {
         drop(current);
         let (boundaries, dead) = (self.boundaries(), self.catalog.lock().dead.clone());
         let moving = store.state.lock().moving.clone();
-        let mut retain = Retain::new(boundaries.clone(), dead, false);
+        let erased = Erased::by([version.range_tombstones.clone(), filling.ranges.clone()]);
+        let mut retain = Retain::new(boundaries.clone(), dead, false).without(erased);
         let (mut changes, mut taken, mut freed, mut unused) = (Changes::default(), vec![], vec![], vec![]);
+        let mut sweep = Sweep::over(&before, &filling.ranges, boundaries.len() > 1);
         for same in filling.placed.chunk_by(|a, b| a.1.key == b.1.key) {
             let key = same[0].1.key;
+            sweep.up_to(Some(key), &mut retain, &mut changes, &mut freed)?;
             let mut kept: Vec<&Write<'_>> = Vec::with_capacity(same.len());
             for write in same {
                 match retain.keeps(key, write.1.trailer) {
@@ -368,6 +385,9 @@ impl Engine {
                 changes.push(key, kept.iter().map(|write| write.0).chain(still_seen));
             }
         }
+        sweep.up_to(None, &mut retain, &mut changes, &mut freed)?;
+        // With older readers keys of the memtable may have kept what is covered, too.
+        let is_cleared = boundaries.len() == 1;
         let removes = self.removable(store);
         let with_new = before.with(filling.new_slabs.values());
         let index = with_new.index.changed(&changes);
@@ -375,6 +395,7 @@ impl Engine {
         let edit = Edit {
             slabs_added: filling.new_slabs.values().map(|slab| slab.meta).collect(),
             slabs_removed: removes,
+            ranges_added: ranges_of(&filling.ranges),
             taken: SlotRun::of(taken.clone()),
             freed: SlotRun::of(freed.clone()),
             withdrawn: runs_announced(filling.announced.slots()),
@@ -387,6 +408,9 @@ impl Engine {
         };
         self.replace_contents(store, &before, after, (edit, freed), true)?;
         let mut state = store.state.lock();
+        if is_cleared {
+            state.cleared.extend(filling.ranges.iter().map(|tombstone| tombstone.seq));
+        }
         filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
         state.space.give_back(unused);
         let announced = filling.announced.slots();
@@ -407,7 +431,7 @@ impl Engine {
         new: &mut BTreeMap<u64, Arc<Slab>>,
     ) -> Result<Location> {
         let (bytes, holds) = (slot_bytes(object_bytes(entry)), holds_of(entry.trailer));
-        let mut times = 0;
+        let (mut times, mut is_last_resort) = (0, false);
         loop {
             let found = {
                 let mut state = store.state.lock();
@@ -417,7 +441,8 @@ impl Engine {
             if let Some(location) = found {
                 return Ok(location);
             }
-            if let Some(slab) = self.make_slab(bytes)? {
+            let beside = self.options.beside_slabs_bytes() / if is_last_resort { BESIDE_LEAST } else { 1 };
+            if let Some(slab) = self.make_slab(bytes, beside)? {
                 let meta = slab.meta;
                 new.insert(meta.number, Arc::new(slab));
                 store.state.lock().space.add_fresh(meta);
@@ -426,21 +451,24 @@ impl Engine {
             if let Some(location) = store.state.lock().space.take_larger(bytes, 2 * bytes, holds) {
                 return Ok(location);
             }
-            if !self.make_room(store, times)? {
+            if is_last_resort {
                 let any = store.state.lock().space.take_larger(bytes, u64::MAX, holds);
                 return any.ok_or_else(|| self.full(bytes));
             }
+            // A log that a crash has left longer has what is kept beside the slabs, and goes with this flush.
+            is_last_resort = !self.make_room(store, times)?;
             times += 1;
         }
     }
 
-    /// A slab for slots of such a size, with fewer of them than usual if need be; `None` when the tier has no room for one.
-    fn make_slab(&self, slot_bytes: u64) -> Result<Option<Slab>> {
+    /// A slab for slots of such a size, with fewer of them than usual if need be; `None` when the tier has no room for one and so many
+    /// bytes beside.
+    fn make_slab(&self, slot_bytes: u64, beside: u64) -> Result<Option<Slab>> {
         let tier = self.tiers.get(SLAB_TIER)?;
         let leased =
             [class::slots_in(slot_bytes, self.options.slab_bytes()), 1].into_iter().find_map(|slots| {
                 let meta = SlabMeta { number: 0, slot_bytes, slots };
-                let has_room = tier.free_bytes() >= meta.file_bytes() + self.options.beside_slabs_bytes();
+                let has_room = tier.free_bytes() >= meta.file_bytes() + beside;
                 let lease = tier.lease(meta.file_bytes()).ok().filter(|_| has_room)?;
                 Some((meta, lease))
             });

@@ -17,8 +17,9 @@ use crate::cache::Cache;
 use crate::engine::jobs::is_refusal;
 use crate::engine::{Current, Engine};
 use crate::error::{ErrorKind, Result};
-use crate::key::{self, Entry, Kind, Trailer};
+use crate::key::{self, Entry, Kind, Seq, Trailer};
 use crate::memory::{Charge, Holder, Memory};
+use crate::planted::{self, Bug};
 use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
 use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
@@ -59,6 +60,13 @@ struct Risen {
 fn tables_asked<'a>(version: &'a Version, key: &'a [u8]) -> impl Iterator<Item = u64> + 'a {
     let guards = version.levels.iter().filter_map(|level| level.guard_of(key));
     guards.flat_map(|guard| &guard.runs).filter_map(|run| run.table_of(key)).map(|table| table.meta.number)
+}
+
+/// Whether the version's range tombstones cover an object that is about to come up. It must not: the store has nothing that these
+/// cover, but for what a snapshot sees.
+pub(super) fn is_erased(version: &Version, entry: &Entry<'_>) -> bool {
+    let covering = version.range_tombstones.covering(entry.key, Seq::MAX);
+    covering > entry.trailer.seq() && !planted::has(Bug::ErasedObjectsRise)
 }
 
 impl Rising {
@@ -258,7 +266,9 @@ impl Engine {
     /// Makes a slab that anybody may use, if there is room for one.
     fn add_slab(&self, store: &Store, slot_bytes: u64) -> Result<bool> {
         let _turn = store.turn.take();
-        let Some(slab) = self.make_slab(slot_bytes)?.map(Arc::new) else { return Ok(false) };
+        let Some(slab) = self.make_slab(slot_bytes, self.options.beside_slabs_bytes())?.map(Arc::new) else {
+            return Ok(false);
+        };
         let before = self.current.load().contents.clone();
         let after = before.with(std::iter::once(&slab));
         let edit = Edit { slabs_added: vec![slab.meta], ..Edit::default() };
@@ -288,7 +298,7 @@ impl Engine {
         let (mut changes, mut taken, mut unused) = (Changes::default(), Vec::new(), Vec::new());
         for (location, entry) in &filling.placed {
             let is_absent = before.index.locations(entry.key).next().is_none();
-            match is_absent && lies_there(entry.key) {
+            match is_absent && lies_there(entry.key) && !is_erased(&version, entry) {
                 true => {
                     changes.push(entry.key, [*location]);
                     taken.push(*location);

@@ -1,12 +1,15 @@
 use super::super::placement::KEEP_FREE_SHARE;
 use super::super::{GuardView, RunningPlan, TierView};
 use super::*;
+use crate::key::Seq;
+use crate::range_tombstones::RangeTombstone;
 use crate::version::TablePart;
 use expect_test::{Expect, expect};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
-/// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers, `i10` for an index of 10 bytes on tier 1. "running L2 a..c" adds a running
+/// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers, `i10` for an index of 10 bytes on tier 1, `#5` for a last number of 5 (else 1), `x5` for a table to which range tombstones up to number 5 were
+/// applied. "erased 5 b..d" is a range tombstone, "read at 9" the oldest number that is read at (else 100). "running L2 a..c" adds a running
 /// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
 /// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another, below level 0, and a `+` before a run that this does there; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
@@ -24,6 +27,8 @@ pub(in crate::policy) fn view(text: &str) -> View {
         base_bytes: 100,
         reclaim: false,
         store: None,
+        range_tombstones: Arc::default(),
+        oldest_read: Seq(100),
     };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(rest) = line.strip_prefix("running L") {
@@ -36,6 +41,18 @@ pub(in crate::policy) fn view(text: &str) -> View {
                 from: smallest.into(),
                 to: super::super::behind(largest.as_bytes()),
             });
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("erased ") {
+            let (seq, range) = rest.split_once(' ').unwrap();
+            let (from, to) = range.split_once("..").unwrap();
+            let (from, to) = (from.as_bytes().into(), to.as_bytes().into());
+            let tombstone = RangeTombstone { seq: Seq(seq.parse().unwrap()), from, to };
+            view.range_tombstones = Arc::new(view.range_tombstones.with(tombstone));
+            continue;
+        }
+        if let Some(oldest) = line.strip_prefix("read at ") {
+            view.oldest_read = Seq(oldest.parse().unwrap());
             continue;
         }
         if line == "linked" {
@@ -117,6 +134,9 @@ fn table(view: &mut View, word: &str) -> TableView {
         tombstones: flag('~').unwrap_or(0).into(),
         smallest: smallest.into(),
         largest: largest.into(),
+        smallest_seq: Seq(1),
+        largest_seq: Seq(flag('#').unwrap_or(1).into()),
+        erased: Seq(flag('x').unwrap_or(0).into()),
         tier: flag('@').unwrap_or(0) as usize,
         meta_tier: flag('i').map_or(0, |_| 1),
         meta_bytes: flag('i').unwrap_or(0).into(),
@@ -399,6 +419,9 @@ fn settle(view: &mut View) -> u64 {
                 tombstones: 0,
                 smallest: smallest.to_be_bytes().into(),
                 largest: largest.to_be_bytes().into(),
+                smallest_seq: Seq(1),
+                largest_seq: Seq(1),
+                erased: Seq(0),
                 tier: 0,
                 meta_tier: 0,
                 meta_bytes: 0,
@@ -430,6 +453,9 @@ fn a_long_fill_settles_within_targets_at_a_bearable_write_amplification() {
             tombstones: 0,
             smallest: low.to_be_bytes().into(),
             largest: high.to_be_bytes().into(),
+            smallest_seq: Seq(1),
+            largest_seq: Seq(1),
+            erased: Seq(0),
             tier: 0,
             meta_tier: 0,
             meta_bytes: 0,
