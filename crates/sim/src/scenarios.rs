@@ -780,6 +780,18 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "what was read is deleted by range while it comes up",
+        before: below,
+        during: |a| {
+            a.read(0..6);
+            a.delete_range("fill0", "fill2", Durability::Sync);
+            a.flush();
+            a.rest();
+            a.settle();
+            a.read(0..6);
+        },
+    },
+    Scenario {
         name: "long: a sorted log of two levels",
         before: |a| {
             below_twice(a);
