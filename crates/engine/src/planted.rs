@@ -102,11 +102,12 @@ pub enum Bug {
     RangesLeftOutOfFlush,
     ErasedSlotsKept,
     ErasedObjectsRise,
+    FlushedReplayed,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 90] = [
+    pub const ALL: [Self; 91] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -197,6 +198,7 @@ impl Bug {
         Self::RangesLeftOutOfFlush,
         Self::ErasedSlotsKept,
         Self::ErasedObjectsRise,
+        Self::FlushedReplayed,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.

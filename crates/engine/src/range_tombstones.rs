@@ -147,6 +147,10 @@ impl Erased {
         Self(sets.into_iter().filter(|set| !set.is_empty()).collect())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The number of the newest one up to `at` that covers `key`; 0 for none.
     pub(crate) fn covering(&self, key: &[u8], at: Seq) -> Seq {
         self.0.iter().map(|set| set.covering(key, at)).max().unwrap_or_default()

@@ -351,7 +351,15 @@ impl Run {
                 let all = all.map(|pair| Ok(pair?.0)).collect::<cuesta::Result<Vec<_>>>()?;
                 match all.iter().eq(expected.keys()) {
                     true => Ok(()),
-                    false => Err(Trouble::Wrong("a snapshot's scan differs".to_owned())),
+                    false => {
+                        let number = snapshot.sequence();
+                        let differs = |key: &&Vec<u8>| expected.contains_key(*key) != all.contains(key);
+                        let key = all.iter().chain(expected.keys()).find(differs);
+                        let key = key.map(|key| key.escape_ascii().to_string());
+                        Err(Trouble::Wrong(format!(
+                            "the scan of a snapshot at {number} differs, first at {key:?}"
+                        )))
+                    }
                 }
             }),
             91..94 => self.keyspace(db, rng),

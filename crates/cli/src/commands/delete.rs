@@ -3,17 +3,16 @@
 use crate::failure::{Outcome, Result};
 use crate::output::print_json;
 use crate::store::{KeyspaceArgs, RangeArgs, StoreArgs};
+use clap::ArgGroup;
 use cuesta::{Batch, Durability, Range};
 use serde_json::json;
 
-/// What says that it is no key.
-const RANGES: [&str; 4] = ["from", "to", "prefix", "all"];
-
 /// Take a key's value away, or those of all keys of a range, in one step. Keys without one are fine.
 #[derive(clap::Args, Debug)]
+#[command(group(ArgGroup::new("which").required(true).multiple(true).args(["key", "from", "to", "prefix", "all"])))]
 pub(crate) struct Args {
     /// The key; or else a range: --from, --to, --prefix or --all
-    #[arg(conflicts_with_all = RANGES, required_unless_present_any = RANGES)]
+    #[arg(conflicts_with_all = ["from", "to", "prefix", "all"])]
     key: Option<String>,
     #[command(flatten)]
     range: RangeArgs,

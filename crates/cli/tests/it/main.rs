@@ -75,6 +75,25 @@ fn a_file_is_loaded_and_later_processes_answer_from_it() {
 }
 
 #[test]
+fn a_range_is_deleted_and_nothing_without_saying_what() {
+    let shell = Shell::new();
+    shell.write("lines", "apple\nbanana\nblackberry\ncherry\ndate\n");
+    shell.ok(&["load", "--format", "lines", "--key", "line", "lines"]);
+    let (code, told) = shell.fails(&["delete"]);
+    assert!(code == 2 && told.contains("--prefix"), "{told}");
+    assert_eq!(shell.fails(&["delete", "date", "--all"]).0, 2);
+    assert_eq!(shell.fails(&["delete", "--all", "--from", "c"]).0, 2);
+    assert_eq!(shell.ok(&["scan", "--keys-only"]).lines().count(), 5);
+    shell.ok(&["delete", "--prefix", "b"]);
+    assert_eq!(shell.ok(&["scan", "--keys-only"]), "apple\ncherry\ndate\n");
+    shell.ok(&["delete", "--from", "b", "--to", "d"]);
+    assert_eq!(shell.ok(&["scan", "--keys-only"]), "apple\ndate\n");
+    assert!(shell.ok(&["explain", "cherry"]).contains("deleted a range with it"));
+    shell.ok(&["delete", "--all"]);
+    assert_eq!(shell.ok(&["scan", "--keys-only"]), "");
+}
+
+#[test]
 fn a_dump_is_loaded_into_an_equal_store() {
     let shell = Shell::new();
     shell.write("lines", "one\ntwo\n");

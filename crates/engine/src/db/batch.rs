@@ -26,8 +26,8 @@ pub struct Batch {
     payload: ByteBuf,
     entries: u32,
     puts: bool,
-    /// How many delete ranges.
-    ranges: u32,
+    /// How many delete ranges, and bytes of their keys.
+    ranges: (usize, usize),
     largest_value: usize,
     /// Besides the default one, and how many entries each has.
     keyspaces: Vec<(Arc<KeyspaceState>, u32)>,
@@ -132,7 +132,7 @@ impl Batch {
         self.payload.reserve(self.payload.len() + ENTRY_BYTES + from.len() + to.len());
         put_entry(&mut self.payload, Kind::RangeDelete, keyspace, &from, &to);
         self.entries += 1;
-        self.ranges += 1;
+        self.ranges = (self.ranges.0 + 1, self.ranges.1 + from.len() + to.len());
         true
     }
 

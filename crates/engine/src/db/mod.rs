@@ -105,8 +105,8 @@ impl Db {
     /// [`Db::scan`] does; an empty one is no write.
     ///
     /// # Errors
-    /// As [`Db::put`], `Invalid` for a range with a limit, and `Full` while 1,024 earlier ranges cannot be worked off, since
-    /// older snapshots or iterators still see what they had.
+    /// As [`Db::put`], `Invalid` for a range with a limit, and `Full` while about 1,024 earlier ranges (or those that take a 64th
+    /// of the memory number) cannot be worked off, mostly since older snapshots or iterators still see what they had.
     pub fn delete_range<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
         self.default.delete_range(range)
     }

@@ -25,6 +25,7 @@ use super::background::Awaited;
 use super::{Engine, SEALED_MAX};
 use crate::cache::LARGE_BYTES;
 use crate::error::{Error, ErrorKind, Result};
+use crate::key::Seq;
 use crate::memory::{Charge, Holder};
 use crate::policy::leveled::GUARD_BYTES;
 use crate::range_tombstones::RANGE_TOMBSTONES_MAX;
@@ -379,29 +380,39 @@ impl Engine {
         Ok(held)
     }
 
-    /// Waits until the store may have so many more range tombstones: each costs every read a little, and memory.
+    /// Waits until the store may have so many more range tombstones, of so many bytes: each costs every read a little, and memory.
+    /// Writers who ask at the same moment may go beyond that by what they bring.
     ///
     /// # Errors
-    /// `Invalid` for more than a store may have; `Full` when older readers keep those that there are.
-    pub(super) fn admit_ranges(&self, more: usize) -> Result<()> {
+    /// `Invalid` for more than a store may have; `Full` when nothing works off those that there are.
+    pub(super) fn admit_ranges(&self, (more, more_bytes): (usize, usize)) -> Result<()> {
         if more > RANGE_TOMBSTONES_MAX {
             let why = format!("a batch deletes at most {RANGE_TOMBSTONES_MAX} ranges; this one has {more}");
             return Err(Error::invalid(why));
         }
         let most_bytes = self.options.memory_bytes / RANGES_SHARE;
+        if more_bytes as u64 > most_bytes {
+            let why = format!(
+                "the ranges that a batch deletes have at most {most_bytes} bytes of keys with this memory number; these have \
+                 {more_bytes}"
+            );
+            return Err(Error::invalid(why));
+        }
         let has_room = || {
             let current = self.current.load();
             let sets = current.range_tombstones();
             let (count, bytes) =
                 sets.fold((0, 0), |(count, bytes), set| (count + set.len(), bytes + set.bytes()));
-            count + more <= RANGE_TOMBSTONES_MAX && bytes <= most_bytes
+            count + more <= RANGE_TOMBSTONES_MAX && bytes + more_bytes as u64 <= most_bytes
         };
         if more == 0 || has_room() {
             return Ok(());
         }
         // Those of memtables are worked off once they are flushed.
         self.wait_for_flush()?;
-        self.seal_active()?;
+        if !self.current.load().active.range_tombstones().is_empty() {
+            self.seal_active()?;
+        }
         self.background.wait_for_ranges(self, has_room)
     }
 
@@ -463,6 +474,20 @@ impl Engine {
         let current = self.current.load();
         let guards = current.version.levels.iter().map(|level| level.guards.len() as u64).max();
         of_tables + (guards.unwrap_or(0) * GUARD_BYTES).min(2 * share)
+    }
+
+    /// Why there can be no more range tombstones.
+    pub(super) fn full_of_ranges(&self) -> Error {
+        let newest = self.current.load().version.range_tombstones.newest_at(Seq::MAX);
+        let why = match self.boundaries()[0] < newest {
+            true => "older snapshots or iterators see what they had: let these go",
+            false => {
+                "there is no room to rewrite the tables that have some of their keys: give the tiers more, or delete data"
+            }
+        };
+        let message =
+            format!("as many range deletes as there may be are not worked off: {why}; or delete key by key");
+        Error::new(ErrorKind::Full, message)
     }
 
     /// Why a writer finds no room.

@@ -307,9 +307,7 @@ impl Background {
             let current = engine.current.load();
             let nothing_runs = !state.has_jobs() && current.sealed.is_empty();
             if nothing_runs && state.idle_at == Some(current.generation) {
-                let why = "range deletes that older snapshots or iterators do not see are as many as there may be: let these go, \
-                           or delete key by key";
-                return Err(Error::new(ErrorKind::Full, why));
+                return Err(engine.full_of_ranges());
             }
             drop(current);
             (state, _) = self.changed.wait_for(state, IDLE);
@@ -434,7 +432,9 @@ impl Engine {
             // Where jobs find no room, and so are never done, deletes may be what makes some.
             let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
             let is_refused = state.refused(&[Awaited::Flush, Awaited::Merge]).is_some();
-            if writable && deletes && is_refused && self.sched.now() >= state.seal_at {
+            let has_few_runs = current.version.level0().runs_max < self.options.level0_merge as usize;
+            let may_help = is_refused && has_few_runs && self.sched.now() >= state.seal_at;
+            if writable && deletes && may_help {
                 state.seal_at = self.sched.now() + IDLE;
                 return Some(Job::Seal);
             }
@@ -634,7 +634,8 @@ impl Engine {
             wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
         let store = self.store_view(&current);
-        let is_empty = current.version.levels.is_empty() && store.is_none();
+        let has_ranges = !current.version.range_tombstones.is_empty();
+        let is_empty = current.version.levels.is_empty() && store.is_none() && !has_ranges;
         (!is_empty).then(|| {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
             let tiers = tiers.collect();

@@ -71,6 +71,7 @@ impl Engine {
         self.check_open()?;
         let current = self.current.load_full();
         let at = self.visible();
+        let Seq(erased) = self.covering(&current, key, at);
         let tiers = self.tiers.all.len();
         let in_memory = |container, versions| {
             let (reads, excluded_by_filter, answers) = (vec![0; tiers], false, false);
@@ -105,7 +106,11 @@ impl Engine {
         for (number, level) in current.version.levels.iter().enumerate() {
             let Some(guard) = level.guard_of(key) else { continue };
             for table in guard.tops().filter_map(|run| run.table_of(key)) {
-                holdings.extend(self.holdings_of(number, table, key, Trailer::read_at(at))?);
+                let mut of_table = self.holdings_of(number, table, key, Trailer::read_at(at))?;
+                if table.meta.largest_seq.0 <= erased && table.meta.below().is_none() {
+                    of_table.iter_mut().for_each(|holding| holding.reads.fill(0));
+                }
+                holdings.extend(of_table);
             }
         }
         let mut reads = vec![0; tiers];
@@ -116,7 +121,6 @@ impl Engine {
                 break;
             }
         }
-        let Seq(erased) = self.covering(&current, key, at);
         Ok(Explanation { sequence: at.0, erased, holdings, reads })
     }
 

@@ -1,7 +1,8 @@
 //! Walks over what a reader may see: of each key the newest version at or below the reader's number, unless that is
 //! a tombstone.
 //!
-//! What a range tombstone covers is passed by as what a tombstone deletes, entry by entry.
+//! What a range tombstone covers is passed by as what a tombstone deletes, entry by entry; but tables that one covers whole are not
+//! looked into, for as long as they are still there.
 //!
 //! A [`Walk`] is a position and a number. It merges cursors over the memtables and the runs; when the set of
 //! containers has changed since, it re-seats itself on the new one before its next step, so it holds neither flushed
@@ -47,6 +48,8 @@ pub(crate) struct RunCursor {
     tables: Layer,
     /// Tables that have nothing inside are as if they were not there.
     range: KeyRange,
+    /// Nor are those of which range tombstones up to a number leave nothing.
+    erased: (Erased, Seq),
     /// Which table, and the cursor in it.
     at: Option<(Spot, TableCursor)>,
     open: OpenTable,
@@ -64,7 +67,31 @@ impl RunCursor {
         range: KeyRange,
         open: impl Fn(&Arc<TableHandle>) -> Result<TableCursor> + Send + 'static,
     ) -> Self {
-        Self { tables, range, at: None, open: Box::new(open) }
+        let erased = (Erased::default(), Seq(0));
+        Self { tables, range, erased, at: None, open: Box::new(open) }
+    }
+
+    /// Passes by tables of which a reader at this number sees nothing.
+    pub(crate) fn without(self, erased: Erased, at: Seq) -> Self {
+        Self { erased: (erased, at), ..self }
+    }
+
+    /// The first place from this one on whose table may have something for the reader.
+    fn with_any(&self, mut spot: Option<Spot>, forward: bool) -> Option<Spot> {
+        let (erased, at) = &self.erased;
+        if erased.is_empty() {
+            return spot;
+        }
+        loop {
+            let table = self.tables.table(spot?)?;
+            // A table that lies on others stands for them, and they may have what is newer.
+            let is_alone = table.meta.below().is_none();
+            let keys = (table.smallest(), table.largest());
+            if !(is_alone && erased.covers_whole(keys, table.meta.largest_seq, *at)) {
+                return spot;
+            }
+            spot = if forward { self.tables.after(spot?) } else { self.tables.before(spot?) };
+        }
     }
 
     /// Whether a table has anything inside.
@@ -107,7 +134,7 @@ impl RunCursor {
                 true => (self.tables.after(*spot), Target::First),
                 false => (self.tables.before(*spot), Target::Last),
             };
-            if let Some(cursor) = self.open_table(next)? {
+            if let Some(cursor) = self.open_table(self.with_any(next, forward))? {
                 cursor.go(target)?;
             }
         }
@@ -134,6 +161,7 @@ impl Cursor for RunCursor {
             (false, true) => self.tables.after(spot),
             (false, false) => self.tables.before(spot),
         });
+        let spot = self.with_any(spot, target.is_forward());
         self.guarded(|run| run.open_table(spot)?.map_or(Ok(()), |cursor| cursor.begin(target)))
     }
 
@@ -314,8 +342,8 @@ impl Walk {
     pub(crate) fn new(hold: Arc<Hold>, range: KeyRange, limit: Option<u64>) -> Self {
         let engine = hold.engine.clone();
         let current = engine.current.load();
-        let merge = Merge::new(engine.sources(&current, &range, limit));
         let erased = current.erased();
+        let merge = Merge::new(engine.sources(&current, &range, limit, (&erased, hold.seq)));
         Self {
             hold,
             range,
@@ -435,8 +463,9 @@ impl Walk {
             let current = engine.current.load();
             if current.generation != self.generation {
                 self.generation = current.generation;
-                self.merge = Merge::new(engine.sources(&current, &self.range, self.limit));
                 self.erased = current.erased();
+                let erased = (&self.erased, self.hold.seq);
+                self.merge = Merge::new(engine.sources(&current, &self.range, self.limit, erased));
                 self.merge_is = Side::Nowhere;
             }
             let worked = work(self);
@@ -533,8 +562,15 @@ fn shows(erased: &Erased, at: Seq, entry: &Entry<'_>) -> bool {
 
 impl Engine {
     /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
-    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from.
-    pub(crate) fn sources(&self, current: &Current, range: &KeyRange, limit: Option<u64>) -> Vec<Source> {
+    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from. Tables are left out of which
+    /// `erased` leaves nothing.
+    fn sources(
+        &self,
+        current: &Current,
+        range: &KeyRange,
+        limit: Option<u64>,
+        (erased, at): (&Erased, Seq),
+    ) -> Vec<Source> {
         let mut sources: Vec<Source> =
             current.memtables().map(|memtable| Source::Memtable(MemCursor::new(memtable.clone()))).collect();
         if !current.contents.is_empty() {
@@ -573,7 +609,8 @@ impl Engine {
             let open = move |handle: &Arc<TableHandle>| {
                 Ok(handle.table()?.cursor(cache.clone(), Fill::Yes, read_ahead.clone()))
             };
-            sources.push(Source::Run(Box::new(RunCursor::new(layer, range.clone(), open))));
+            let run = RunCursor::new(layer, range.clone(), open).without(erased.clone(), at);
+            sources.push(Source::Run(Box::new(run)));
         }
         sources
     }

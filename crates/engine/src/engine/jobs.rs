@@ -203,6 +203,7 @@ impl Engine {
             guards_added: guards.added,
             guards_removed: guards.removed,
             ranges_added: ranges_of(&ranges),
+            flushed: Some(sealed.last_seq),
             log_start: Some(log_start),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
@@ -354,7 +355,7 @@ impl Engine {
         let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= whole.need.data;
-        let fits = is_roomy && self.lease_job(whole.need).is_ok();
+        let fits = all.is_empty() || is_roomy && self.lease_job(whole.need).is_ok();
         if fits || below.len() < 2 {
             self.merge_step(job, &below, true, &whole)?;
         } else {
@@ -408,8 +409,10 @@ impl Engine {
             run.iter().filter(|table| !job.gone.contains(&table.meta.number)).cloned().collect()
         });
         let source = |run| self.merge_source(run, read_ahead, Cause::Compaction);
-        let mut input = Merge::new(read.filter(|run| !run.is_empty()).map(source).collect());
-        let metas = self.write_run(&mut input, part)?;
+        let sources: Vec<Source> = read.filter(|run| !run.is_empty()).map(source).collect();
+        // Nothing needs no room.
+        let metas =
+            if sources.is_empty() { Vec::new() } else { self.write_run(&mut Merge::new(sources), part)? };
         if planted::has(Bug::InputsRemovedBeforeEdit) {
             let tables = job.above.iter().flatten().chain(below);
             for (tier, file, _) in tables.flat_map(|table| table.meta.parts()) {

@@ -152,7 +152,10 @@ impl Engine {
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             let mut link = None;
-            for table in guard.tops().filter_map(|run| run.table_of(key)) {
+            // Of a table that is older than what deleted the key nothing needs to be read. One that lies on others stands for them.
+            let has_any =
+                |table: &&Arc<TableHandle>| table.meta.largest_seq > erased || table.meta.below().is_some();
+            for table in guard.tops().filter_map(|run| run.table_of(key)).filter(has_any) {
                 if let Some(answer) = self.find_in_table(current, table, &mut link, place, noted)? {
                     self.operations.answered(i);
                     return Ok(answer.value());

@@ -179,8 +179,8 @@ pub(crate) struct Encoded<'a> {
     pub(crate) entries: u32,
     /// It has more than deletes.
     pub(crate) puts: bool,
-    /// How many of the entries delete ranges.
-    pub(crate) ranges: u32,
+    /// How many of the entries delete ranges, and bytes of their keys.
+    pub(crate) ranges: (usize, usize),
     /// The keyspaces it writes to, besides the default one.
     pub(crate) keyspaces: &'a [(Arc<KeyspaceState>, u32)],
 }
@@ -197,7 +197,7 @@ impl Engine {
             Durability::Unlogged if self.options.log_free => Durability::Os,
             asked => asked,
         };
-        self.admit_ranges(batch.ranges as usize)?;
+        self.admit_ranges(batch.ranges)?;
         let held = self.admit(batch.payload.len(), batch.puts)?;
         let mut queue = self.queue.state.lock();
         while !queue.group.members.is_empty()

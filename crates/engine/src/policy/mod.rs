@@ -454,7 +454,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
             true => msc::plan(view).or_else(within),
             false => within().or_else(|| msc::plan(view)),
         };
-        let planned = erase::whole(view).or_else(planned).or_else(|| sorted_log::reclaim(view));
+        let first = erase::whole(view).or_else(|| erase::pressing(view));
+        let planned = first.or_else(planned).or_else(|| sorted_log::reclaim(view));
         return planned.or_else(|| erase::apply(view));
     }
     let merge = || match view.runs_max {
@@ -463,8 +464,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)),
         _ => fragmented::plan(view).or_else(|| fragmented::reclaim(view)),
     };
-    let erased = erase::whole(view).or_else(|| placement::urgent(view)).or_else(merge);
-    erased.or_else(|| erase::apply(view)).or_else(|| placement::plan(view))
+    let first = erase::whole(view).or_else(|| placement::urgent(view)).or_else(|| erase::pressing(view));
+    first.or_else(merge).or_else(|| erase::apply(view)).or_else(|| placement::plan(view))
 }
 
 impl fmt::Display for Plan {

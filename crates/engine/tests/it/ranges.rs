@@ -208,6 +208,35 @@ fn tables_that_are_covered_whole_go_without_being_read() {
 }
 
 #[test]
+fn tables_that_a_snapshot_keeps_are_not_read_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, options) in every(dir.path()).into_iter().filter(|(name, _)| !name.contains("prismdb")) {
+        // One floor a guard: of trees only the top says how new it is.
+        let (mut pairs, db) = (Pairs::new(), Db::open(&Options { floors_max: Some(1), ..options }).unwrap());
+        fill(&db, &mut pairs, 0, 20_000);
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let snapshot = db.snapshot().unwrap();
+        db.delete_range(..).unwrap();
+        let read = |db: &Db| {
+            let io = &db.stats().io;
+            let causes = [Cause::UserRead, Cause::Index];
+            (0..db.stats().tiers.len())
+                .flat_map(|tier| causes.map(|cause| io.get(tier, cause).read_bytes))
+                .sum()
+        };
+        let before: u64 = read(&db);
+        assert!((0..20_000).all(|i| db.get(key(i)).unwrap().is_none()), "{name}");
+        assert_eq!(db.scan(Range::all()).unwrap().count(), 0, "{name}");
+        assert_eq!(db.scan(Range::all()).unwrap().rev().count(), 0, "{name}");
+        assert_eq!(read(&db) - before, 0, "{name}");
+        assert_eq!(snapshot.scan(Range::all()).unwrap().count(), 20_000, "{name}");
+        drop(snapshot);
+        db.close().unwrap();
+    }
+}
+
+#[test]
 fn as_many_ranges_as_one_likes_while_nobody_sees_what_was_before() {
     let dir = tempfile::tempdir().unwrap();
     for (name, options) in every(dir.path()) {

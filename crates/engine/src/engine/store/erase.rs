@@ -1,124 +1,122 @@
 //! Deletes of ranges, over the store of objects.
 //!
-//! All that the store has is older than the memtable that is flushed into it, and so than its range tombstones. So a flush sweeps their
-//! ranges: what the index has there goes in the edit that commits them, and no slot is read for it. Only while somebody reads at an
-//! older number the objects are looked into, and what that one sees stays. Then, or after an open, it is not known whether the store is
-//! clear of what a tombstone covers, and who forgets the tombstone looks into what is left of its range.
+//! All that the store has when a memtable is flushed is older than that one's range tombstones. So once these are committed, what the
+//! contents of before have in their ranges goes, and no slot is read for it; unless somebody reads at an older number. Then, and after
+//! an open, it is not known whether the store is clear of what a tombstone covers, and whoever forgets the tombstone looks into what is left of
+//! its range. Nothing that is covered can come into the store meanwhile: what comes up is held against the version's tombstones.
+//!
+//! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it still lies where it
+//! did: slots that the contents in hand have are given to nobody else.
 
-use super::{PLANNED_BYTES, Store};
-use crate::compaction::Retain;
+use super::Store;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::key::Seq;
-use crate::memory::Holder;
 use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
-use crate::store::{Changes, Contents, Index, Location, Position, SlotRun};
+use crate::store::{Changes, Contents, Location, SlotRun};
 use crate::version::Edit;
+use std::sync::Arc;
 
-/// How many entries of an index are in ranges of these.
-pub(super) fn spans_of(index: &Index, ranges: &RangeTombstones) -> u64 {
-    let spans = ranges.spans();
-    spans.into_iter().map(|(from, to)| index.count(index.seek(from), index.seek(to))).sum()
+/// Keys of a part.
+const PART_KEYS: usize = 16 << 10;
+
+/// What a flush found.
+pub(super) struct Before {
+    pub(super) contents: Arc<Contents>,
+    /// The oldest number that somebody read at.
+    pub(super) oldest_read: Seq,
 }
 
-/// A walk over the keys of an index that are in ranges, in key order, beside one over other keys.
-pub(super) struct Sweep<'a> {
-    contents: &'a Contents,
-    /// What lies ahead, the first last.
-    spans: Vec<(Position, Position)>,
-    /// Somebody reads at an older number.
-    looks: bool,
-    key: Vec<u8>,
+fn place(location: &Location) -> (u64, u32) {
+    (location.slab, location.slot)
 }
 
-impl<'a> Sweep<'a> {
-    pub(super) fn over(contents: &'a Contents, ranges: &RangeTombstones, looks: bool) -> Self {
-        let index = &contents.index;
-        let spans = ranges.spans().into_iter().rev().map(|(from, to)| (index.seek(from), index.seek(to)));
-        let spans = if planted::has(Bug::ErasedSlotsKept) { Vec::new() } else { spans.collect() };
-        Self { contents, spans, looks, key: Vec::new() }
-    }
-
-    /// Frees what keys before `until` have that nobody sees; what becomes of that one itself is its caller's.
-    pub(super) fn up_to(
-        &mut self,
-        until: Option<&[u8]>,
-        retain: &mut Retain,
-        changes: &mut Changes,
-        freed: &mut Vec<Location>,
-    ) -> Result<()> {
-        let index = &self.contents.index;
-        while let Some((at, end)) = self.spans.last_mut() {
-            if *at >= *end || index.entry_to(*at, &mut self.key).is_none() {
-                self.spans.pop();
-                continue;
-            }
-            if until.is_some_and(|until| self.key.as_slice() > until) {
-                break;
-            }
-            let old: Vec<Location> = index.locations(&self.key).collect();
-            for _ in &old {
-                *at = index.next(*at);
-            }
-            if until == Some(self.key.as_slice()) {
-                continue;
-            }
-            let mut still_seen = Vec::new();
-            if self.looks {
-                for location in &old {
-                    if retain.keeps(&self.key, self.contents.read(*location)?.entry().trailer) {
-                        still_seen.push(*location);
-                    }
-                }
-            }
-            freed.extend(old.iter().filter(|location| !still_seen.contains(location)));
-            if old != still_seen {
-                // A copy is the only version of its key in the store.
-                changes.push(&self.key, still_seen.iter().map(|location| location.owned()));
-            }
-        }
-        Ok(())
-    }
-}
+/// A key, and where versions lie that go.
+type Erasing = (Vec<u8>, Vec<Location>);
 
 impl Engine {
-    /// Forgets the range tombstones that an edit removes, with what the store still has of their ranges that is older.
+    /// Clears the store of what range tombstones cover that a flush has just committed, over contents from before. The flush is done,
+    /// whatever comes of this: who forgets the tombstones looks for what is left, and a commit that has failed has closed the store
+    /// for writes.
+    pub(super) fn clear_after_flush(&self, store: &Store, before: &Before, ranges: &RangeTombstones) {
+        // Who came to read since reads behind them.
+        if ranges.is_empty() || ranges.newest_at(Seq::MAX) > before.oldest_read {
+            return;
+        }
+        let is_left = planted::has(Bug::ErasedSlotsKept);
+        if is_left || self.clear(store, &before.contents, ranges, false).is_ok() {
+            store.state.lock().cleared.extend(ranges.iter().map(|tombstone| tombstone.seq));
+        }
+    }
+
+    /// Forgets the range tombstones that an edit removes, once the store is clear of what they cover.
     pub(in crate::engine) fn forget_ranges_of_store(&self, store: &Store, edit: Edit) -> Result<()> {
-        let _turn = store.turn.take();
         let current = self.current.load_full();
-        let (before, version) = (current.contents.clone(), current.version.clone());
+        let (contents, version) = (current.contents.clone(), current.version.clone());
         drop(current);
         let cleared = store.state.lock().cleared.clone();
-        let gone = |seq: Seq| edit.ranges_removed.contains(&seq) && !cleared.contains(&seq);
-        let ranges = version.range_tombstones.iter().filter(|tombstone| gone(tombstone.seq)).cloned();
+        let looks_for = |seq: Seq| edit.ranges_removed.contains(&seq) && !cleared.contains(&seq);
+        let ranges = version.range_tombstones.iter().filter(|tombstone| looks_for(tombstone.seq)).cloned();
         let ranges = ranges.fold(RangeTombstones::default(), |ranges, tombstone| ranges.with(tombstone));
-        let index = &before.index;
-        let looks_at = spans_of(index, &ranges);
-        let _held = self.tables.cache.memory().charge(Holder::Writes, looks_at * PLANNED_BYTES);
-        let (mut changes, mut freed, mut key) = (Changes::default(), Vec::new(), Vec::new());
+        self.clear(store, &contents, &ranges, true)?;
+        let forgotten = edit.ranges_removed.clone();
+        self.commit(&mut self.root.take(), edit, |_| {})?;
+        store.state.lock().cleared.retain(|seq| !forgotten.contains(seq));
+        Ok(())
+    }
+
+    /// Frees what `contents` have in the ranges of tombstones that is older, or all of it if nobody `looks`.
+    fn clear(
+        &self,
+        store: &Store,
+        contents: &Arc<Contents>,
+        ranges: &RangeTombstones,
+        looks: bool,
+    ) -> Result<()> {
+        let index = &contents.index;
+        let (mut key, mut part) = (Vec::new(), Vec::new());
         for (from, to) in ranges.spans() {
             let (mut at, end) = (index.seek(from), index.seek(to));
             while at < end && index.entry_to(at, &mut key).is_some() {
                 let erased = ranges.covering(&key, Seq::MAX);
-                let (mut stays, mut goes) = (Vec::new(), Vec::new());
+                let mut goes = Vec::new();
                 for location in index.locations(&key) {
                     at = index.next(at);
-                    let is_older = before.read(location)?.entry().trailer.seq() < erased;
-                    if is_older { goes.push(location) } else { stays.push(location) }
+                    if !looks || contents.read(location)?.entry().trailer.seq() < erased {
+                        goes.push(location);
+                    }
                 }
                 if !goes.is_empty() {
-                    changes.push(&key, stays);
-                    freed.extend(goes);
+                    part.push((key.clone(), goes));
+                }
+                if part.len() == PART_KEYS {
+                    self.clear_part(store, &part)?;
+                    part.clear();
                 }
                 self.check_open()?;
             }
         }
-        let after = Contents { index: index.changed(&changes), ..(*before).clone() };
-        let removed = edit.ranges_removed.clone();
-        let edit = Edit { freed: SlotRun::of(freed.clone()), ..edit };
-        self.replace_contents(store, &before, after, (edit, freed), false)?;
-        store.state.lock().cleared.retain(|seq| !removed.contains(seq));
-        Ok(())
+        if part.is_empty() { Ok(()) } else { self.clear_part(store, &part) }
+    }
+
+    fn clear_part(&self, store: &Store, part: &[Erasing]) -> Result<()> {
+        let _turn = store.turn.take();
+        let present = self.current.load().contents.clone();
+        let (mut changes, mut freed) = (Changes::default(), Vec::new());
+        for (key, goes) in part {
+            // Of what was written since some may have been kept beside it; and what lies there may have become a copy.
+            let goes = |location: &Location| goes.iter().any(|gone| place(gone) == place(location));
+            let now: Vec<Location> = present.index.locations(key).collect();
+            if now.iter().any(goes) {
+                changes.push(key, now.iter().filter(|location| !goes(location)).copied());
+                freed.extend(now.iter().filter(|location| goes(location)));
+            }
+        }
+        let removes = self.removable(store);
+        let after =
+            Contents { index: present.index.changed(&changes), ..(*present).clone() }.without(&removes);
+        let edit = Edit { freed: SlotRun::of(freed.clone()), slabs_removed: removes, ..Edit::default() };
+        self.replace_contents(store, &present, after, (edit, freed), false)
     }
 }

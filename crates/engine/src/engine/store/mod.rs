@@ -44,7 +44,7 @@ use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 pub(super) use demote::Demotion;
-use erase::Sweep;
+use erase::Before;
 pub(crate) use image::{Heat, read_image, tier_of as image_tier};
 pub(super) use load::{LoadFrom, load};
 use promote::Promotions;
@@ -224,9 +224,7 @@ impl Engine {
     /// # Errors
     /// `Full` when there are no slots and no demotion can make any; what devices and the manifest say.
     pub(super) fn flush_into(&self, store: &Store, sealed: &Sealed, log_start: u64) -> Result<()> {
-        let ranges = sealed.memtable.range_tombstones();
-        let erased: u64 = erase::spans_of(&self.current.load().contents.index, &ranges);
-        let planned = (sealed.memtable.entry_count() + erased) * PLANNED_BYTES;
+        let planned = sealed.memtable.entry_count() * PLANNED_BYTES;
         let _held = self.tables.cache.memory().charge(Holder::Writes, planned);
         self.tables.cache.fit();
         let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), Leaving::default());
@@ -235,7 +233,8 @@ impl Engine {
                 tracker.touch(key::hash(entry.key), Seen::InStore);
             }
         }
-        let mut filling = Filling { announced: sealed.announced.clone(), ranges, ..Filling::default() };
+        let (announced, ranges) = (sealed.announced.clone(), sealed.memtable.range_tombstones());
+        let mut filling = Filling { announced, ranges: ranges.clone(), ..Filling::default() };
         let mut placed = self.place(store, sealed, &mut filling);
         if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
             // What it had taken may have kept slabs that are too large for what is left.
@@ -262,14 +261,18 @@ impl Engine {
             }
             self.commit_flush(store, &filling, (log_start, sealed.last_seq))
         });
-        if let Err(error) = committed {
-            // After any other failure of the commit the edit may be on media, and the slots taken.
-            if self.failure.get().is_none() || is_refusal(&error) {
-                self.give_back(store, &mut filling);
+        let before = match committed {
+            Ok(before) => before,
+            Err(error) => {
+                // After any other failure of the commit the edit may be on media, and the slots taken.
+                if self.failure.get().is_none() || is_refusal(&error) {
+                    self.give_back(store, &mut filling);
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         self.operations.flushed();
+        self.clear_after_flush(store, &before, &ranges);
         Ok(())
     }
 
@@ -328,7 +331,7 @@ impl Engine {
         if new.is_empty() { Ok(()) } else { self.tiers.get(SLAB_TIER)?.sync_names() }
     }
 
-    /// Puts what was written into the contents, in place of what it shadows.
+    /// Puts what was written into the contents, in place of what it shadows; what these were before.
     ///
     /// The log starts at `log_start` then, and numbers up to `last` are settled.
     fn commit_flush(
@@ -336,7 +339,7 @@ impl Engine {
         store: &Store,
         filling: &Filling<'_>,
         (log_start, last): (u64, Seq),
-    ) -> Result<()> {
+    ) -> Result<Before> {
         let _turn = store.turn.take();
         let current = self.current.load_full();
         let (before, version) = (current.contents.clone(), current.version.clone());
@@ -346,10 +349,8 @@ impl Engine {
         let erased = Erased::by([version.range_tombstones.clone(), filling.ranges.clone()]);
         let mut retain = Retain::new(boundaries.clone(), dead, false).without(erased);
         let (mut changes, mut taken, mut freed, mut unused) = (Changes::default(), vec![], vec![], vec![]);
-        let mut sweep = Sweep::over(&before, &filling.ranges, boundaries.len() > 1);
         for same in filling.placed.chunk_by(|a, b| a.1.key == b.1.key) {
             let key = same[0].1.key;
-            sweep.up_to(Some(key), &mut retain, &mut changes, &mut freed)?;
             let mut kept: Vec<&Write<'_>> = Vec::with_capacity(same.len());
             for write in same {
                 match retain.keeps(key, write.1.trailer) {
@@ -385,9 +386,6 @@ impl Engine {
                 changes.push(key, kept.iter().map(|write| write.0).chain(still_seen));
             }
         }
-        sweep.up_to(None, &mut retain, &mut changes, &mut freed)?;
-        // With older readers keys of the memtable may have kept what is covered, too.
-        let is_cleared = boundaries.len() == 1;
         let removes = self.removable(store);
         let with_new = before.with(filling.new_slabs.values());
         let index = with_new.index.changed(&changes);
@@ -399,7 +397,7 @@ impl Engine {
             taken: SlotRun::of(taken.clone()),
             freed: SlotRun::of(freed.clone()),
             withdrawn: runs_announced(filling.announced.slots()),
-            flushed: self.options.log_free.then_some(last),
+            flushed: Some(last),
             log_start: Some(log_start),
             counters: Some(self.encode_counters()),
             times: Some(self.operations.encode_times()),
@@ -408,9 +406,6 @@ impl Engine {
         };
         self.replace_contents(store, &before, after, (edit, freed), true)?;
         let mut state = store.state.lock();
-        if is_cleared {
-            state.cleared.extend(filling.ranges.iter().map(|tombstone| tombstone.seq));
-        }
         filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
         state.space.give_back(unused);
         let announced = filling.announced.slots();
@@ -420,7 +415,8 @@ impl Engine {
         let taken: BTreeSet<(u64, u32)> = taken.iter().map(|at| (at.slab, at.slot)).collect();
         let is_left = |at: &&Location| !taken.contains(&(at.slab, at.slot));
         state.space.give_back(announced.iter().filter(is_left).copied());
-        Ok(())
+        drop(state);
+        Ok(Before { contents: before, oldest_read: boundaries[0] })
     }
 
     /// A slot for an object, in a new slab if need be, or after something else has gone down.
