@@ -93,7 +93,7 @@ pub(crate) struct Catalog {
     pub(crate) slabs: BTreeMap<u64, (SlabMeta, Slots)>,
     /// Slots that may hold objects that no edit takes yet, by slab.
     pub(crate) announced: BTreeMap<u64, Slots>,
-    /// Numbers up to this mean nothing in such a slot.
+    /// Numbers up to this mean nothing in such a slot, or in a log.
     pub(crate) flushed: Seq,
     /// The image of all this, if nothing has changed since it was written.
     pub(crate) image: Option<u64>,

@@ -239,7 +239,7 @@ pub(crate) struct Edit {
     pub(crate) announced: Vec<SlotRun>,
     /// Slots that are announced no more, by place; ahead of those that are taken.
     pub(crate) withdrawn: Vec<SlotRun>,
-    /// What lies in announced slots up to this number is worth nothing: a flush has settled what became of it.
+    /// What lies in logs and announced slots up to this number is worth nothing: a flush has settled what became of it.
     pub(crate) flushed: Option<Seq>,
     /// The image that tells of everything up to this edit; a later edit, whatever it says, makes it worthless.
     pub(crate) image: Option<u64>,
