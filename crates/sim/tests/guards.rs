@@ -97,7 +97,7 @@ fn flushes_are_shared_out_among_guards_of_level_0_and_a_merge_takes_one() {
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let (mut model, mut rng) = (Model::new(), Rng::new(3));
         let (mut most_guards, mut uneven) = (0, 0);
-        for _ in 0..60 {
+        for _ in 0..120 {
             change(&db, &mut model, &mut rng, 300, KEYS);
             let level0 = db.stats().levels.into_iter().next().unwrap_or_default();
             most_guards = most_guards.max(level0.guards);

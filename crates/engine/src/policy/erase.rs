@@ -1,7 +1,7 @@
 //! Range tombstones at work: tables that one covers lose what it covers, and one that covers nothing any more is forgotten.
 //!
 //! A tombstone is due once nobody reads before it. A table *needs* it if it has keys of its range, an entry that is older, and was not
-//! written with it in hand ([`TableView::erased`]). Tables that are covered whole come first ([`whole`]): they go in one edit a run, and
+//! written with it in hand ([`TableView::erased`]). Tables that are covered whole come first ([`whole`]): they go by edits of many, and
 //! nothing is read or written. The others are rewritten in place, one at a time, when nothing else is due ([`apply`]), or before that once
 //! there are half as many tombstones as there may be ([`pressing`]); runs that point into one another are merged as their guard's rules
 //! say. When no table needs it, it is forgotten; but not while a plan runs among its keys where there is a store: a demotion may be about to
