@@ -72,10 +72,10 @@ fn every_change_is_one_edit() {
     });
     expect![[r#"
         edit, 80 bytes: log starts at 2, next file 3, last number #0, next keyspace 1, counters (0 bytes), times (0 bytes), profile leveled
-        edit, 248 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 3, next file 6, last number #8, counters (134 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 8 writes
-        edit, 248 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 6, next file 9, last number #16, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 16 writes
-        edit, 248 bytes: add to level 0 (age 11) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 9, next file 12, last number #24, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 24 writes
-        edit, 248 bytes: add to level 0 (age 14) #13[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 12, next file 15, last number #32, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 32 writes
+        edit, 248 bytes: add to level 0 (age 5) #4[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 3, next file 6, last number #8, counters (134 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 8 writes, flushed up to #8
+        edit, 248 bytes: add to level 0 (age 8) #7[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 6, next file 9, last number #16, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 16 writes, flushed up to #16
+        edit, 248 bytes: add to level 0 (age 11) #10[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 9, next file 12, last number #24, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 24 writes, flushed up to #24
+        edit, 248 bytes: add to level 0 (age 14) #13[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], log starts at 12, next file 15, last number #32, counters (138 bytes), times (5 bytes), keyspace 0 was asked 0 gets and 32 writes, flushed up to #32
         edit, 248 bytes: remove table 13, remove table 10, remove table 7, remove table 4, add to level 7 (age 0) #15[\x00\x00\x00\x00key0..\x00\x00\x00\x00key7 8 entries 8192 bytes], next file 16, last number #32, counters (143 bytes)
         edit, 64 bytes: create keyspace 1 "a", next file 16, last number #32, next keyspace 2
         edit, 64 bytes: create keyspace 2 "b", next file 16, last number #32, next keyspace 3
