@@ -102,12 +102,11 @@ pub enum Bug {
     RangesLeftOutOfFlush,
     ErasedSlotsKept,
     ErasedObjectsRise,
-    FlushedReplayed,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 91] = [
+    pub const ALL: [Self; 90] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -198,7 +197,6 @@ impl Bug {
         Self::RangesLeftOutOfFlush,
         Self::ErasedSlotsKept,
         Self::ErasedObjectsRise,
-        Self::FlushedReplayed,
     ];
 
     /// Whether its line belongs to the store of objects below the memtable.

@@ -38,7 +38,7 @@ pub fn hunt(bug: Bug) -> Option<Caught> {
         bug if bug.is_log_free() => Kind::PrismDbLogFree,
         bug if bug.is_in_guards() => Kind::Fragmented,
         bug if bug.is_in_floors() => Kind::NvLsm,
-        Bug::ErasedSlotsKept | Bug::ErasedObjectsRise | Bug::FlushedReplayed => Kind::PrismDb,
+        Bug::ErasedSlotsKept | Bug::ErasedObjectsRise => Kind::PrismDb,
         _ => Kind::Leveled,
     });
     // What the rows share is made by a healthy store.

@@ -472,3 +472,32 @@ fn a_close_goes_on_without_an_image_that_cannot_be_written() {
         }
     });
 }
+
+#[test]
+fn what_was_flushed_is_not_replayed_though_its_log_stays() {
+    let options = |memtable_bytes| {
+        let mut options = options_of(Kind::PrismDb, 3, Durability::Os);
+        options.tiers[0].capacity_bytes = 16 << 20;
+        Options { memtable_bytes: Some(memtable_bytes), ..options }
+    };
+    // A life of the store that ends in a kill: bytes that it found in the log, and what it leaves.
+    let life = |disk: &SimDisk, options: &Options, body: &dyn Fn(&Db)| {
+        let sched = Sched::simulated(7);
+        let disk = disk.on(&sched);
+        sched.run(|| {
+            let db = Db::open_in(options, world(&sched, &disk, options)).unwrap();
+            body(&db);
+            (db.stats().opened.log_bytes, disk.kill())
+        })
+    };
+    let fill = |db: &Db| (0..400).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
+    let disk = SimDisk::new(&Sched::simulated(7), 2, SimConfig::default());
+    let (_, disk) = life(&disk, &options(1 << 20), &fill);
+    // Replayed into several memtables, of which all but the last are flushed; all had one log.
+    let (first, disk) = life(&disk, &options(64 << 10), &|db| db.wait_for_background().unwrap());
+    let (second, disk) = life(&disk, &options(64 << 10), &|_| {});
+    assert!(first > 100_000 && second < 64 << 10, "{first} and {second} bytes");
+    life(&disk, &options(64 << 10), &|db| {
+        (0..400).for_each(|i| assert_eq!(db.get(many(i)).unwrap().as_deref(), Some(&value(i, 1)[..])));
+    });
+}

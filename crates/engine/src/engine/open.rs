@@ -674,7 +674,7 @@ impl Found {
         let manifest_end = self.manifest.end;
         // What several memtables had may be in one log; of those that are flushed nothing comes back, range tombstones least of all:
         // tables have been told of newer ones.
-        let flushed = if planted::has(Bug::FlushedReplayed) { Seq(0) } else { self.catalog.flushed };
+        let flushed = self.catalog.flushed;
         let mut take = |numbers: (Seq, u32), payload: &[u8]| {
             if numbers.0.0 + u64::from(numbers.1) <= flushed.0 + 1 {
                 return Ok(());
