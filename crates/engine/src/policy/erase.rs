@@ -252,5 +252,10 @@ mod tests {
             merge L6: #2 L7: #9 into L7 [d..f], tombstones go
             merge L6: #2 L7: #9 into L7 [d..f], tombstones go"#]]
         .assert_eq(&part);
+        // Once they are many, what has to be written does not wait either.
+        let many: String =
+            (0..RANGE_TOMBSTONES_MAX / 2).map(|i| format!("\nerased {} dd..de", i + 9)).collect();
+        let pressing = planned(&format!("{over}{many}\nread at 2000"), false);
+        assert_eq!(pressing, "merge L7: #9 into L7 [d..f], tombstones go");
     }
 }

@@ -253,6 +253,17 @@ fn as_many_ranges_as_one_likes_while_nobody_sees_what_was_before() {
         check(name, &db, &pairs, 2_000);
         db.close().unwrap();
     }
+    // Nor does a store need to have had anything.
+    for (name, options) in every(&dir.path().join("new")) {
+        let db = Db::open(&options).unwrap();
+        for i in 0..1100u32 {
+            db.delete_range(&i.to_be_bytes()[..]..=&i.to_be_bytes()[..]).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert_eq!(db.stats().range_tombstones, 0, "{name}");
+        db.close().unwrap();
+    }
     let (name, options) = every(&dir.path().join("held")).remove(0);
     let db = Db::open(&options).unwrap();
     db.put(b"a", b"1").unwrap();

@@ -16,6 +16,7 @@ use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
 use crate::store::{Changes, Contents, Location, SlotRun};
 use crate::version::Edit;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Keys of a part.
@@ -60,9 +61,11 @@ impl Engine {
         let ranges = version.range_tombstones.iter().filter(|tombstone| looks_for(tombstone.seq)).cloned();
         let ranges = ranges.fold(RangeTombstones::default(), |ranges, tombstone| ranges.with(tombstone));
         self.clear(store, &contents, &ranges, true)?;
-        let forgotten = edit.ranges_removed.clone();
         self.commit(&mut self.root.take(), edit, |_| {})?;
-        store.state.lock().cleared.retain(|seq| !forgotten.contains(seq));
+        // A flush may have said so of some that were forgotten before it had ended.
+        let version = self.current.load().version.clone();
+        let left: BTreeSet<Seq> = version.range_tombstones.iter().map(|tombstone| tombstone.seq).collect();
+        store.state.lock().cleared.retain(|seq| left.contains(seq));
         Ok(())
     }
 
