@@ -11,7 +11,7 @@ use crate::format::{FileId, FileKind, Place, Position};
 use crate::key::{Entry, Seq};
 use crate::log::{BatchEntries, Chain, RecordReader, Step, check_manifest_end, replay};
 use crate::options::{Create, Options};
-use crate::store::{SHAPE_BYTES, Slab, SlabMeta, decode_slot};
+use crate::store::{Object, SHAPE_BYTES, Slab, SlabMeta, SlabState, decode_slot};
 use crate::table::{Table, describe_meta};
 use crate::tier::{MEMORY_NAME, Tiers, open_directory};
 use crate::version::Edit;
@@ -256,10 +256,11 @@ fn verify_slabs(
     told: &mut VerifyProgress,
     progress: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<()> {
-    for (meta, live) in found.catalog.slabs.values() {
+    for SlabState { meta, live, generations } in found.catalog.slabs.values() {
         told.file = meta.file().to_string();
         progress(told);
-        let opened = Slab::open(&found.tiers, &found.tables.garbage, found.tables.store, *meta);
+        let (garbage, store) = (&found.tables.garbage, found.tables.store);
+        let opened = Slab::open(&found.tiers, garbage, store, *meta, generations.clone());
         let mut noted = Ok(());
         let checked = opened.and_then(|slab| {
             let slots: Vec<u32> = live.iter().collect();
@@ -292,7 +293,10 @@ fn describe_slab(place: Place, device: Arc<dyn Device>, out: &mut dyn Write) -> 
             continue;
         }
         match decode_slot(bytes, place.at(offset)) {
-            Ok(entry) => say(out, format_args!("{offset}: slot {slot}: {}\n", short(&format!("{entry:?}"))))?,
+            Ok(Object { entry, generation, .. }) => {
+                let entry = short(&format!("{entry:?}"));
+                say(out, format_args!("{offset}: slot {slot}, use {generation}: {entry}\n"))?;
+            }
             Err(why) => say(out, format_args!("{offset}: slot {slot}: no object: {why}\n"))?,
         }
     }

@@ -76,6 +76,7 @@ pub enum Bug {
     HoleInSlots,
     FlushedSlotsBelieved,
     RefusedNumbersForgotten,
+    SlotGenerationsIgnored,
     AgesByCount,
     TombstonesDroppedOverRuns,
     GuardBoundsIgnored,
@@ -106,7 +107,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 90] = [
+    pub const ALL: [Self; 91] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -171,6 +172,7 @@ impl Bug {
         Self::HoleInSlots,
         Self::FlushedSlotsBelieved,
         Self::RefusedNumbersForgotten,
+        Self::SlotGenerationsIgnored,
         Self::AgesByCount,
         Self::TombstonesDroppedOverRuns,
         Self::GuardBoundsIgnored,

@@ -446,7 +446,7 @@ fn claim_memory(tiers: &Tiers, catalog: &Catalog) -> Result<()> {
 /// Every file that the manifest names must be there, as long as it was.
 fn check_files(tiers: &Tiers, catalog: &Catalog, listed: &[Vec<Listed>]) -> Result<()> {
     let parts = catalog.version.tables().flat_map(|table| table.meta.parts());
-    let slabs = catalog.slabs.values().map(|(slab, _)| (SLAB_TIER, slab.file(), slab.file_bytes()));
+    let slabs = catalog.slabs.values().map(|slab| (SLAB_TIER, slab.meta.file(), slab.meta.file_bytes()));
     let by_name = |files: &Vec<Listed>| -> BTreeMap<FileId, u64> {
         files.iter().filter_map(|file| Some((FileId::from_name(&file.name)?, file.bytes))).collect()
     };
@@ -585,7 +585,7 @@ impl Found {
         self.remove_orphans(log.end().file, manifest.number())?;
         let tracker =
             has_store.then(|| tracker_of(keys_of(&contents, &self.catalog.version), &options, heat));
-        let held = contents.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        let held = contents.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);
         restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);

@@ -51,6 +51,11 @@ impl Contents {
         self.index.entries() == 0 && self.damaged.is_empty()
     }
 
+    /// Memory that the index takes, and what is known of each slot.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.index.held_bytes() + self.slabs.iter().map(|slab| u64::from(slab.meta.slots)).sum::<u64>()
+    }
+
     /// A slab that the index names.
     pub(crate) fn slab(&self, number: u64) -> Result<&Arc<Slab>> {
         let i = self.slabs.binary_search_by_key(&number, |slab| slab.meta.number);

@@ -57,7 +57,10 @@ impl Run<'_, '_> {
             let place = self.slab.place(location.slot);
             let from = (place.offset - self.pages.start) as usize;
             let place = if planted::has(Bug::SlotChecksumOfAnotherPlace) { place.at(0) } else { place };
-            encode(&mut buffer[from..], place, entry, self.durable);
+            // An edit that announces slots has begun their next use; otherwise the one that will take them does.
+            let known = self.slab.generation(location.slot);
+            let generation = if self.durable.is_some() { known } else { known.next() };
+            encode(&mut buffer[from..], (place, generation), entry, self.durable);
         }
         let bytes = buffer.len();
         Ok(self.device.submit_write(WriteRequest { buffer, bytes, offset: self.pages.start }))

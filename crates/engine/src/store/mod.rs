@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`class`] | which size of slot an object goes to |
 //! | [`slot`] | an object's bytes in its slot |
+//! | [`generation`] | how often a slot was used |
 //! | [`slab`] | a file of slots of one size |
 //! | [`index`] | keys, and the slots of their versions |
 //! | [`contents`] | index and slabs of one moment, for readers |
@@ -20,6 +21,7 @@ pub(crate) mod class;
 mod contents;
 mod cursor;
 mod fill;
+mod generation;
 mod index;
 mod slab;
 mod slot;
@@ -31,11 +33,12 @@ pub(crate) use class::slot_bytes;
 pub(crate) use contents::Contents;
 pub(crate) use cursor::StoreCursor;
 pub(crate) use fill::{Write, fill};
+pub(crate) use generation::Generations;
 pub(crate) use index::{Changes, Holds, Index, IndexBuilder, Location, Position, shared_prefix};
 #[cfg(test)]
 pub(crate) use slab::SLOTS_FROM;
 pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta};
 #[cfg(test)]
 pub(crate) use slot::SLOT_HEADER_BYTES;
-pub(crate) use slot::{decode as decode_slot, early_bytes, object_bytes};
-pub(crate) use space::{SlotRun, Slots, Space};
+pub(crate) use slot::{Object, decode as decode_slot, early_bytes, object_bytes};
+pub(crate) use space::{SlabState, SlotRun, Slots, Space};

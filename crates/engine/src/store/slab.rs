@@ -1,6 +1,7 @@
 //! A slab: a file of slots of one size (`docs/format/slab.md`).
 
-use super::slot::{Head, decode, decode_early, decode_head};
+use super::generation::{Generation, Generations};
+use super::slot::{Head, Object, decode, decode_head};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header, encode_header};
 use crate::format::{Decode, FileId, FileKind, Malformed, Place, Reader, StoreId};
@@ -93,6 +94,8 @@ pub(crate) struct Slab {
     device: Arc<dyn Device>,
     unmetered: Arc<dyn Device>,
     held: HeldFile,
+    /// The manifest's.
+    generations: Arc<Generations>,
 }
 
 /// Pages that were read, and a slot in them.
@@ -126,11 +129,12 @@ impl Slab {
         garbage: &Arc<Garbage>,
         store: StoreId,
         meta: SlabMeta,
+        generations: Arc<Generations>,
     ) -> Result<Self> {
         let directory = &tiers.get(SLAB_TIER)?.directory;
         let fail = |source| Error::io(format!("make {} in {}", meta.file(), directory.place()), source);
         let device = directory.create(&meta.file().to_string(), tiers.table_access).map_err(fail)?;
-        let slab = Self::over(tiers, garbage, store, meta, device);
+        let slab = Self::over(tiers, garbage, store, (meta, generations), device);
         let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
         page[..HEADER_BYTES].copy_from_slice(&encode_header(store, meta.file()));
         page[HEADER_BYTES..HEADER_BYTES + SHAPE_BYTES].copy_from_slice(&meta.encode_shape(store));
@@ -151,9 +155,10 @@ impl Slab {
         garbage: &Arc<Garbage>,
         store: StoreId,
         meta: SlabMeta,
+        generations: Arc<Generations>,
     ) -> Result<Self> {
         let device = tiers.open_table_file(SLAB_TIER, meta.file())?;
-        let slab = Self::over(tiers, garbage, store, meta, device);
+        let slab = Self::over(tiers, garbage, store, (meta, generations), device);
         let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
         slab.metered(tiers, Cause::Recovery)
             .read_at(&mut page, 0)
@@ -175,7 +180,7 @@ impl Slab {
         tiers: &Tiers,
         garbage: &Arc<Garbage>,
         store: StoreId,
-        meta: SlabMeta,
+        (meta, generations): (SlabMeta, Arc<Generations>),
         device: Arc<dyn Device>,
     ) -> Self {
         let held = HeldFile::new((SLAB_TIER, meta.file(), meta.file_bytes()), garbage.clone());
@@ -186,6 +191,7 @@ impl Slab {
             device: tiers.metered(device, SLAB_TIER as usize, Cause::UserRead),
             unmetered,
             held,
+            generations,
         }
     }
 
@@ -214,6 +220,23 @@ impl Slab {
 
     pub(crate) fn place(&self, slot: u32) -> Place {
         Place { store: self.store, file: self.meta.file(), offset: self.meta.offset(slot) }
+    }
+
+    /// Which use of `slot` the manifest knows of.
+    pub(crate) fn generation(&self, slot: u32) -> Generation {
+        self.generations.of(slot)
+    }
+
+    /// # Errors
+    /// When what is in `slot` was written for another use of it.
+    fn check_generation(&self, slot: u32, found: Generation) -> Decode<()> {
+        let wanted = self.generation(slot);
+        match found == wanted || planted::has(Bug::SlotGenerationsIgnored) {
+            true => Ok(()),
+            false => Err(Malformed(format!(
+                "use {found} of the slot, where use {wanted} should have been written over it"
+            ))),
+        }
     }
 
     pub(crate) fn failed(&self, what: &str, source: std::io::Error) -> Error {
@@ -296,7 +319,12 @@ impl Slab {
     /// # Errors
     /// `Corrupt`, with slab and slot.
     pub(crate) fn decode<'a>(&self, slot: u32, bytes: &'a [u8]) -> Result<Entry<'a>> {
-        decode(bytes, self.place(slot)).map_err(|malformed| self.corrupt(slot, malformed))
+        self.decode_object(slot, bytes).map(|object| object.entry).map_err(|why| self.corrupt(slot, why))
+    }
+
+    fn decode_object<'a>(&self, slot: u32, bytes: &'a [u8]) -> Decode<Object<'a>> {
+        let object = decode(bytes, self.place(slot))?;
+        self.check_generation(slot, object.generation).map(|()| object)
     }
 
     /// Header and key of the object in `slot`, whose bytes these are.
@@ -304,14 +332,18 @@ impl Slab {
     /// # Errors
     /// `Corrupt`, with slab and slot.
     pub(crate) fn decode_head<'a>(&self, slot: u32, bytes: &'a [u8]) -> Result<Head<'a>> {
-        decode_head(bytes, self.place(slot)).map_err(|malformed| self.corrupt(slot, malformed))
+        let head = decode_head(bytes, self.place(slot)).and_then(|head| {
+            self.check_generation(slot, head.generation)?;
+            Ok(head)
+        });
+        head.map_err(|malformed| self.corrupt(slot, malformed))
     }
 
     /// The object in `slot`, whose bytes these are, if it was written before an edit named it; and up to which number everything was
     /// durable then.
     pub(crate) fn decode_early<'a>(&self, slot: u32, bytes: &'a [u8]) -> Option<(Entry<'a>, Seq)> {
-        let (entry, durable) = decode_early(bytes, self.place(slot)).ok()?;
-        durable.map(|durable| (entry, durable))
+        let object = self.decode_object(slot, bytes).ok()?;
+        object.durable.map(|durable| (object.entry, durable))
     }
 
     fn corrupt(&self, slot: u32, why: impl fmt::Display) -> Error {

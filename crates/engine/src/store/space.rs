@@ -11,6 +11,7 @@
 //! slabs that are closed to everybody else meanwhile.
 
 use super::contents::Contents;
+use super::generation::Generations;
 use super::index::{Holds, Location};
 use super::slab::SlabMeta;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -105,6 +106,15 @@ impl Slots {
         }
         None
     }
+}
+
+/// What the manifest says of a slab.
+#[derive(Clone, Debug)]
+pub(crate) struct SlabState {
+    pub(crate) meta: SlabMeta,
+    pub(crate) live: Slots,
+    /// Shared with who reads and writes the slab.
+    pub(crate) generations: Arc<Generations>,
 }
 
 /// A slab's slots that cannot be given out.

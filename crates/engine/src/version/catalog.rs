@@ -8,11 +8,11 @@ use crate::key::{KeyspaceId, Seq};
 use crate::memory::Holder;
 use crate::planted::{self, Bug};
 use crate::profile::Profile;
-use crate::store::{SlabMeta, SlotRun, Slots};
+use crate::store::{Generations, SlabMeta, SlabState, SlotRun, Slots};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Longest name of a keyspace, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -89,8 +89,10 @@ pub(crate) struct Catalog {
     pub(crate) times: Vec<u8>,
     /// What the store was made as, and must be opened as.
     pub(crate) profile: Profile,
-    /// The slabs of the store below the memtable, and which of their slots are live.
-    pub(crate) slabs: BTreeMap<u64, (SlabMeta, Slots)>,
+    /// The slabs of the store below the memtable.
+    pub(crate) slabs: BTreeMap<u64, SlabState>,
+    /// Of slabs that are being made: no edit names them yet.
+    begun: BTreeMap<u64, Weak<Generations>>,
     /// Slots that may hold objects that no edit takes yet, by slab.
     pub(crate) announced: BTreeMap<u64, Slots>,
     /// Numbers up to this mean nothing in such a slot, or in a log.
@@ -133,6 +135,7 @@ impl Default for Catalog {
             times: Vec::new(),
             profile: Profile::Leveled,
             slabs: BTreeMap::new(),
+            begun: BTreeMap::new(),
             announced: BTreeMap::new(),
             flushed: Seq(0),
             image: None,
@@ -144,23 +147,22 @@ impl Default for Catalog {
 ///
 /// # Errors
 /// `Internal` when it names a slab or a slot that is not there, or not so.
-fn changed_slabs(
-    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
-    edit: &Edit,
-) -> Result<BTreeMap<u64, (SlabMeta, Slots)>> {
+fn changed_slabs(catalog: &Catalog, edit: &Edit) -> Result<BTreeMap<u64, SlabState>> {
+    let slabs = &catalog.slabs;
     let refuse = |slab: u64, why: &str| Err(Error::internal(format!("an edit of slab {slab}: {why}")));
     let mut changed = BTreeMap::new();
     for meta in &edit.slabs_added {
-        if slabs.contains_key(&meta.number)
-            || changed.insert(meta.number, (*meta, Slots::default())).is_some()
-        {
+        let begun = catalog.begun.get(&meta.number).and_then(Weak::upgrade);
+        let generations = begun.unwrap_or_else(|| Arc::new(Generations::new(meta.slots)));
+        let state = SlabState { meta: *meta, live: Slots::default(), generations };
+        if slabs.contains_key(&meta.number) || changed.insert(meta.number, state).is_some() {
             return refuse(meta.number, "it is there already");
         }
     }
     let all = [(&edit.freed, false), (&edit.taken, true)];
     for (run, takes) in all.into_iter().flat_map(|(runs, takes)| runs.iter().map(move |run| (run, takes))) {
         let slab = run.slab;
-        let (meta, live) = match changed.entry(slab) {
+        let SlabState { meta, live, .. } = match changed.entry(slab) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(new) => match slabs.get(&slab) {
                 Some(found) => new.insert(found.clone()),
@@ -178,7 +180,7 @@ fn changed_slabs(
         }
     }
     for slab in &edit.slabs_removed {
-        let live = changed.get(slab).or_else(|| slabs.get(slab)).map(|(_, live)| live.count());
+        let live = changed.get(slab).or_else(|| slabs.get(slab)).map(|slab| slab.live.count());
         if live != Some(0) {
             return refuse(*slab, &format!("it is removed with {live:?} live slots"));
         }
@@ -192,7 +194,7 @@ fn changed_slabs(
 /// `Internal` when it announces a slot that is live or announced, takes one that is announced, or withdraws one that is not.
 fn changed_announcements(
     catalog: &Catalog,
-    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    slabs: &BTreeMap<u64, SlabState>,
     edit: &Edit,
 ) -> Result<BTreeMap<u64, Slots>> {
     let mut changed: BTreeMap<u64, Slots> = BTreeMap::new();
@@ -204,7 +206,8 @@ fn changed_announcements(
         let slots = changed
             .entry(number)
             .or_insert_with(|| catalog.announced.get(&number).cloned().unwrap_or_default());
-        let Some((meta, live)) = slabs.get(&number).or_else(|| catalog.slabs.get(&number)) else {
+        let Some(SlabState { meta, live, .. }) = slabs.get(&number).or_else(|| catalog.slabs.get(&number))
+        else {
             return refuse("it is not there");
         };
         if run.end().is_none_or(|end| end > meta.slots) {
@@ -247,6 +250,31 @@ impl Catalog {
         self.next_file - 1
     }
 
+    /// A number for a new slab, and the generations of its slots, which are to be the slab's.
+    pub(crate) fn begin_slab(&mut self, meta: &mut SlabMeta) -> Arc<Generations> {
+        meta.number = self.take_file_number();
+        let generations = Arc::new(Generations::new(meta.slots));
+        self.begun.insert(meta.number, Arc::downgrade(&generations));
+        generations
+    }
+
+    /// The uses of slots that an edit begins, whose slabs are there, and whose announcements are not.
+    fn begin_uses(&self, edit: &Edit) {
+        for (run, takes) in
+            edit.taken.iter().map(|run| (run, true)).chain(edit.announced.iter().map(|run| (run, false)))
+        {
+            let announced = self.announced.get(&run.slab).filter(|_| takes);
+            let Some(slab) = self.slabs.get(&run.slab) else { continue };
+            let begins = |slot: &u32| !announced.is_some_and(|announced| announced.contains(*slot));
+            run.slots().filter(begins).for_each(|slot| slab.generations.advance(slot));
+        }
+        for (slab, counts) in &edit.generations {
+            if let Some(slab) = self.slabs.get(slab) {
+                slab.generations.set(counts);
+            }
+        }
+    }
+
     /// Takes an edit in. Returns the tables that it removed for good, and those of which it has a part elsewhere; who
     /// commits a new edit, rather than reading an old one, marks them so.
     ///
@@ -254,7 +282,7 @@ impl Catalog {
     /// `Internal` when it does not fit what exists; nothing changed then.
     pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Gone> {
         let mut gone = Gone::default();
-        let slabs = changed_slabs(&self.slabs, edit)?;
+        let slabs = changed_slabs(self, edit)?;
         let announced = changed_announcements(self, &slabs, edit)?;
         let guards = [&edit.guards_added, &edit.guards_removed];
         let changes_guards = guards.iter().any(|guards| !guards.is_empty());
@@ -276,7 +304,9 @@ impl Catalog {
             tables.cache.memory().set(Holder::RangeTombstones, self.version.range_tombstones.bytes());
         }
         self.slabs.extend(slabs);
+        self.begin_uses(edit);
         self.slabs.retain(|number, _| !edit.slabs_removed.contains(number));
+        self.begun.retain(|number, begun| !self.slabs.contains_key(number) && begun.strong_count() > 0);
         self.announced.extend(announced);
         self.announced.retain(|_, slots| slots.count() > 0);
         self.flushed = edit.flushed.unwrap_or_default().max(self.flushed);
@@ -349,8 +379,13 @@ impl Catalog {
                 .collect(),
             profile: Some(self.profile),
             image: self.image,
-            slabs_added: self.slabs.values().map(|(meta, _)| *meta).collect(),
-            taken: self.slabs.iter().flat_map(|(slab, (_, live))| live.runs(*slab)).collect(),
+            slabs_added: self.slabs.values().map(|slab| slab.meta).collect(),
+            taken: self.slabs.iter().flat_map(|(number, slab)| slab.live.runs(*number)).collect(),
+            generations: self
+                .slabs
+                .iter()
+                .map(|(number, slab)| (*number, slab.generations.counts()))
+                .collect(),
             announced: self.announced_runs(),
             flushed: (self.flushed > Seq(0)).then_some(self.flushed),
             ranges_added: self.version.range_tombstones.iter().cloned().collect(),

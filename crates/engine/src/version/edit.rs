@@ -239,6 +239,8 @@ pub(crate) struct Edit {
     pub(crate) announced: Vec<SlotRun>,
     /// Slots that are announced no more, by place; ahead of those that are taken.
     pub(crate) withdrawn: Vec<SlotRun>,
+    /// How often slots were used so far, from a slab's first one on, whatever this edit takes or announces.
+    pub(crate) generations: Vec<(u64, Vec<u8>)>,
     /// What lies in logs and announced slots up to this number is worth nothing: a flush has settled what became of it.
     pub(crate) flushed: Option<Seq>,
     /// The image that tells of everything up to this edit; a later edit, whatever it says, makes it worthless.
@@ -272,6 +274,7 @@ mod field {
     pub(super) const ADD_RANGE_TOMBSTONE: u64 = 24;
     pub(super) const REMOVE_RANGE_TOMBSTONE: u64 = 25;
     pub(super) const ERASED: u64 = 26;
+    pub(super) const GENERATIONS: u64 = 27;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -388,6 +391,12 @@ impl Edit {
                 put(number, true, &|out| put_slots(out, of_slab));
             }
         }
+        for (slab, counts) in &self.generations {
+            put(field::GENERATIONS, true, &|out| {
+                put_varint(out, *slab);
+                out.extend_from_slice(counts);
+            });
+        }
         for number in &self.slabs_removed {
             put(field::REMOVE_SLAB, true, &varint(*number));
         }
@@ -476,6 +485,10 @@ impl Edit {
             field::FREE_SLOTS => take_slots(&mut body, &mut self.freed)?,
             field::ANNOUNCE_SLOTS => take_slots(&mut body, &mut self.announced)?,
             field::WITHDRAW_SLOTS => take_slots(&mut body, &mut self.withdrawn)?,
+            field::GENERATIONS => {
+                self.generations.push((body.number()?, body.rest().to_vec()));
+                return Ok(true);
+            }
             field::FLUSHED => self.flushed = Some(Seq(body.number()?)),
             field::ADD_RANGE_TOMBSTONE => {
                 let (seq, from, to) = (Seq(body.number()?), body.bytes()?, body.bytes()?);
@@ -545,6 +558,14 @@ impl fmt::Display for Edit {
             };
             words.extend(slots.chunk_by(|a, b| a.slab == b.slab).map(of_slab));
         }
+        let used = |(slab, counts): &(u64, Vec<u8>)| {
+            format!(
+                "uses of {} slots of slab {slab}, {} at most",
+                counts.len(),
+                counts.iter().max().unwrap_or(&0)
+            )
+        };
+        words.extend(self.generations.iter().map(used));
         words.extend(self.slabs_removed.iter().map(|number| format!("remove slab {number}")));
         words.extend(self.image.map(|number| format!("image {number}")));
         f.write_str(&words.join(", "))
@@ -601,6 +622,7 @@ mod tests {
             freed: vec![run(3, 5, 1), run(8, 1, 1), run(8, 4, 2)],
             announced: vec![run(9, 100, 300)],
             withdrawn: vec![run(9, 0, 4), run(10, 1, 1)],
+            generations: vec![(8, vec![0, 1, 255]), (9, vec![])],
             flushed: Some(Seq(70)),
             image: Some(302),
         }

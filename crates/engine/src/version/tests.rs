@@ -4,6 +4,7 @@ use super::edit::AddedTable;
 use super::*;
 use crate::cache::Cache;
 use crate::format::StoreId;
+use crate::store::{SlabMeta, SlotRun};
 use crate::tier::Tiers;
 use cuesta_device::{Access, Meter};
 use cuesta_sched::Sched;
@@ -112,6 +113,67 @@ fn guards_come_back_with_the_first_edit_of_a_new_manifest() {
     // And an edit of guards alone counts.
     drop(again.apply(&edit("!g"), &tables).unwrap());
     expect![": 4[2] 0[3] | q: 8[4] 3[5]"].assert_eq(&shown(&again.version));
+}
+
+/// Words like `+9` (slab 9, of eight slots), `t9:3-5` (take), `f`, `a` and `w` (free, announce, withdraw).
+fn edit_of_slots(text: &str) -> Edit {
+    let mut edit = Edit::default();
+    for word in text.split_whitespace() {
+        let (what, rest) = word.split_at(1);
+        if what == "+" {
+            edit.slabs_added.push(SlabMeta { number: rest.parse().unwrap(), slot_bytes: 100, slots: 8 });
+            continue;
+        }
+        let (slab, slots) = rest.split_once(':').unwrap();
+        let (from, to) = slots.split_once('-').unwrap_or((slots, slots));
+        let [slab, from, to]: [u64; 3] = [slab, from, to].map(|number| number.parse().unwrap());
+        let run = SlotRun { slab, from: from as u32, len: (to - from + 1) as u32 };
+        match what {
+            "t" => edit.taken.push(run),
+            "f" => edit.freed.push(run),
+            "a" => edit.announced.push(run),
+            _ => edit.withdrawn.push(run),
+        }
+    }
+    edit
+}
+
+#[test]
+fn a_slots_next_use_begins_when_it_is_taken_or_announced() {
+    let tables = tables();
+    let mut catalog = Catalog::default();
+    let mut counts = |text: &str| {
+        drop(catalog.apply(&edit_of_slots(text), &tables).unwrap());
+        // The first edit of a new manifest says the same.
+        let mut again = Catalog::default();
+        drop(again.apply(&catalog.snapshot(), &tables).unwrap());
+        let counts = |catalog: &Catalog| catalog.slabs[&9].generations.counts();
+        assert_eq!(counts(&again), counts(&catalog), "{text}");
+        counts(&catalog)
+    };
+    assert_eq!(counts("+9"), [0; 8]);
+    assert_eq!(counts("t9:0-2"), [1, 1, 1, 0, 0, 0, 0, 0]);
+    // Freed and taken again by one edit.
+    assert_eq!(counts("f9:0-1 t9:0"), [2, 1, 1, 0, 0, 0, 0, 0]);
+    assert_eq!(counts("a9:3-5"), [2, 1, 1, 1, 1, 1, 0, 0]);
+    // What was announced is taken in the same use, or comes to nothing.
+    assert_eq!(counts("w9:3-5 t9:3 t9:7"), [2, 1, 1, 1, 1, 1, 0, 1]);
+    assert_eq!(counts("t9:4 a9:1"), [2, 2, 1, 1, 2, 1, 0, 1]);
+    assert_eq!(counts("w9:1 a9:1"), [2, 3, 1, 1, 2, 1, 0, 1]);
+}
+
+#[test]
+fn a_slab_that_is_made_shares_its_generations_with_the_catalog() {
+    let tables = tables();
+    let mut catalog = Catalog::default();
+    let mut meta = SlabMeta { number: 0, slot_bytes: 100, slots: 8 };
+    let generations = catalog.begin_slab(&mut meta);
+    let named = Edit { slabs_added: vec![meta], ..Edit::default() };
+    drop(catalog.apply(&Edit::default(), &tables).unwrap());
+    drop(catalog.apply(&named, &tables).unwrap());
+    let run = SlotRun { slab: meta.number, from: 1, len: 1 };
+    drop(catalog.apply(&Edit { taken: vec![run], ..Edit::default() }, &tables).unwrap());
+    assert_eq!(generations.counts(), [0, 1, 0, 0, 0, 0, 0, 0]);
 }
 
 /// The tables of a layer, which is walked over both ways.

@@ -261,7 +261,7 @@ impl Engine {
             }
             state.space.collect();
             let catalog = self.catalog.lock();
-            let live = |slab: u64| catalog.slabs.get(&slab).map_or(0, |(_, live)| live.count());
+            let live = |slab: u64| catalog.slabs.get(&slab).map_or(0, |slab| slab.live.count());
             while (slots.len() as u64 * class) < wanted {
                 let more = state.space.close(class, &live);
                 if more.is_empty() {
@@ -400,8 +400,8 @@ impl InOrder {
         let mut found = Vec::new();
         for (slab, slots) in &catalog.announced {
             let missing = || Error::internal(format!("slab {slab} has announced slots and is not there"));
-            let (meta, _) = catalog.slabs.get(slab).ok_or_else(missing)?;
-            let slab = Slab::open(tiers, garbage, store, *meta)?;
+            let state = catalog.slabs.get(slab).ok_or_else(missing)?;
+            let slab = Slab::open(tiers, garbage, store, state.meta, state.generations.clone())?;
             let slots: Vec<u32> = slots.iter().collect();
             slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
                 // What is not whole was never acknowledged, or its number will be missed.

@@ -18,7 +18,7 @@ use crate::format::{Decode, FileId, FileKind, Malformed, Place, Position, Reader
 use crate::key::Seq;
 use crate::log::{RecordReader, Step};
 use crate::planted::{self, Bug};
-use crate::store::{Index, IndexBuilder, Location, SlabMeta, Slots, shared_prefix};
+use crate::store::{Index, IndexBuilder, Location, SlabState, Slots, shared_prefix};
 use crate::tier::{Tier, Tiers};
 use crate::tracker::Tracker;
 use cuesta_device::{Access, Cause, Device};
@@ -203,7 +203,7 @@ pub(crate) fn read_image(
     tiers: &Tiers,
     store: StoreId,
     number: u64,
-    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    slabs: &BTreeMap<u64, SlabState>,
     cause: Cause,
 ) -> Result<Image> {
     let (file, tier) = (FileId::new(FileKind::Image, number), tier_of(tiers));
@@ -213,7 +213,7 @@ pub(crate) fn read_image(
     let bytes = device.len().map_err(|source| Error::io(format!("measure {file}"), source))?;
     let mut reader = RecordReader::open(store, file, device)?;
     let mut live: BTreeMap<u64, Slots> =
-        slabs.iter().map(|(number, (_, live))| (*number, live.clone())).collect();
+        slabs.iter().map(|(number, slab)| (*number, slab.live.clone())).collect();
     let (mut made, mut last, mut entries) = (IndexBuilder::default(), Vec::new(), 0);
     let mut heat = Heat::default();
     while reader.position().offset < bytes {

@@ -4,7 +4,7 @@ use super::image::{Heat, read_image};
 use super::scan::scan;
 use crate::error::Result;
 use crate::options::Options;
-use crate::store::{Contents, Slab, SlabMeta, Slots};
+use crate::store::{Contents, Slab, SlabState};
 use cuesta_device::Cause;
 use cuesta_sched::Sched;
 use std::collections::BTreeMap;
@@ -14,11 +14,12 @@ use std::sync::Arc;
 /// tells that.
 pub(in crate::engine) fn load(
     from: &LoadFrom<'_>,
-    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    slabs: &BTreeMap<u64, SlabState>,
     image: Option<u64>,
 ) -> Result<(Contents, Heat)> {
-    let open =
-        |(meta, _): &(SlabMeta, Slots)| Slab::open(from.tiers, from.garbage, from.store, *meta).map(Arc::new);
+    let open = |slab: &SlabState| {
+        Slab::open(from.tiers, from.garbage, from.store, slab.meta, slab.generations.clone()).map(Arc::new)
+    };
     let opened = slabs.values().map(open).collect::<Result<Vec<_>>>()?;
     // One that is missing or damaged, or whose device fails, is no loss but of time and heat.
     let image =

@@ -32,8 +32,8 @@ use crate::planted::{self, Bug};
 use crate::policy::climb::Climb;
 use crate::range_tombstones::{Erased, RangeTombstones};
 use crate::store::{
-    Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlotRun, Slots, Space, Write, class, fill,
-    object_bytes, slot_bytes,
+    Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlabState, SlotRun, Slots, Space, Write,
+    class, fill, object_bytes, slot_bytes,
 };
 use crate::tracker::{Asked, Seen, Tracker};
 use crate::version::{Edit, Version};
@@ -126,9 +126,9 @@ impl Filling<'_> {
 }
 
 impl Store {
-    pub(crate) fn new(sched: &Sched, slabs: &BTreeMap<u64, (SlabMeta, Slots)>) -> Self {
+    pub(crate) fn new(sched: &Sched, slabs: &BTreeMap<u64, SlabState>) -> Self {
         let mut space = Space::default();
-        slabs.values().for_each(|(meta, live)| space.add(*meta, live.clone()));
+        slabs.values().for_each(|slab| space.add(slab.meta, slab.live.clone()));
         let state = State {
             space,
             moving: Vec::new(),
@@ -469,8 +469,8 @@ impl Engine {
                 Some((meta, lease))
             });
         let Some((mut meta, lease)) = leased else { return Ok(None) };
-        meta.number = self.catalog.lock().take_file_number();
-        let made = Slab::create(&self.tiers, &self.tables.garbage, self.store, meta);
+        let generations = self.catalog.lock().begin_slab(&mut meta);
+        let made = Slab::create(&self.tiers, &self.tables.garbage, self.store, meta, generations);
         let slab = made.inspect_err(|_| {
             // What cannot be removed is an orphan, and the next open removes it.
             drop(tier.remove(meta.file()));
@@ -571,7 +571,7 @@ impl Engine {
         };
         let renewed = if flushed { renew(&self.current.load()) } else { None };
         let tracker = renewed.clone().or_else(|| self.current.load().tracker.clone());
-        let held = after.index.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        let held = after.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {

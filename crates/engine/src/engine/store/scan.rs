@@ -10,7 +10,7 @@ use super::load::LoadFrom;
 use crate::error::{Error, Result};
 use crate::key::Trailer;
 use crate::planted::{self, Bug};
-use crate::store::{Index, IndexBuilder, Location, Position, Slab, SlabMeta, Slots};
+use crate::store::{Index, IndexBuilder, Location, Position, Slab, SlabState, Slots};
 use crate::tier::Tiers;
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
@@ -122,13 +122,13 @@ impl Scan {
 /// What the device says.
 pub(super) fn scan(
     from: &LoadFrom<'_>,
-    slabs: &BTreeMap<u64, (SlabMeta, Slots)>,
+    slabs: &BTreeMap<u64, SlabState>,
     opened: &[Arc<Slab>],
 ) -> Result<(Index, Vec<Error>)> {
     let threads = from.options.background_threads.clamp(1, opened.len().max(1) as u32);
     let scan = Arc::new(Scan {
         tiers: from.tiers.clone(),
-        slabs: opened.iter().cloned().zip(slabs.values().map(|(_, live)| live.clone())).collect(),
+        slabs: opened.iter().cloned().zip(slabs.values().map(|slab| slab.live.clone())).collect(),
         next: AtomicU64::new(0),
         bytes_max: from.options.memory_bytes / MEMORY_SHARE / u64::from(threads),
         done: Mutex::new(from.sched, Vec::new()),

@@ -1,0 +1,67 @@
+//! How often a slot was used.
+//!
+//! A medium that loses a write leaves what was there before: an older object, whole, at its place, and with its checksum. So
+//! the manifest counts how often each slot was given to an object, and an object in a slot says the count that was its own.
+//! A count is a byte, and begins anew after 255: what is missed is a write that was lost at the 256th use after the one that it leaves.
+//!
+//! An edit that takes a slot, or announces it, begins its next use ([`crate::version::Catalog::apply`]); to take what was announced does
+//! not. Whoever writes to a slot that no edit has taken yet knows that the next one is meant. A slot that a reader can see is not given out again
+//! ([`super::Space`]), so a reader that looks later than it found the slot finds the same count. Contents are handed over with
+//! the set of containers, so nothing here has to be ordered.
+
+use cuesta_sched::atomic::{AtomicU8, Ordering};
+use std::fmt;
+
+/// Which use of a slot: 0 before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Generation(pub(crate) u8);
+
+impl Generation {
+    pub(crate) fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Of every slot of a slab: a byte each.
+pub(crate) struct Generations(Box<[AtomicU8]>);
+
+impl Generations {
+    /// Of a slab of so many slots, none of which was used.
+    pub(crate) fn new(slots: u32) -> Self {
+        Self((0..slots).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// Which use of `slot` the manifest knows of; the first one is never asked for past the slab's end.
+    pub(crate) fn of(&self, slot: u32) -> Generation {
+        Generation(self.0.get(slot as usize).map_or(0, |count| count.load(Ordering::Relaxed)))
+    }
+
+    /// The next use of `slot` begins.
+    pub(crate) fn advance(&self, slot: u32) {
+        if let Some(count) = self.0.get(slot as usize) {
+            count.store(self.of(slot).next().0, Ordering::Relaxed);
+        }
+    }
+
+    /// As they were written down.
+    pub(crate) fn set(&self, counts: &[u8]) {
+        self.0.iter().zip(counts).for_each(|(count, written)| count.store(*written, Ordering::Relaxed));
+    }
+
+    /// To be written down.
+    pub(crate) fn counts(&self) -> Vec<u8> {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+}
+
+impl fmt::Debug for Generations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "generations of {} slots", self.0.len())
+    }
+}
