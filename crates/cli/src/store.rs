@@ -50,6 +50,15 @@ pub(crate) struct GuardArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::RUNS_MAX_ALLOWED)),
     )]
     pub(crate) max_runs: u32,
+    /// With profile prismdb, how many runs may lie above one another on the capacity tier: more for fewer bytes written, fewer for
+    /// faster reads and less room taken
+    #[arg(
+        long,
+        value_name = "RUNS",
+        default_value_t = Options::default().log_runs_max,
+        value_parser = clap::value_parser!(u32).range(allowed(Options::LOG_RUNS_MAX_ALLOWED)),
+    )]
+    pub(crate) log_runs: u32,
     /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
     /// the mix of reads and writes]
     #[arg(
@@ -116,7 +125,8 @@ impl StoreArgs {
         };
         let (runs_max, floors_max) = (self.guards.max_runs, self.guards.max_floors);
         let log_free = self.log_free;
-        Options { memory_bytes, profile, create, runs_max, floors_max, log_free, ..of_tiers }
+        let log_runs_max = self.guards.log_runs;
+        Options { memory_bytes, profile, create, runs_max, floors_max, log_runs_max, log_free, ..of_tiers }
     }
 
     /// The first tier's directory.

@@ -159,8 +159,7 @@ pub struct Options {
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
     pub block_bytes: u32,
-    /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
-    /// until it is so many times larger than that.
+    /// How many times larger a level is than the one above. In profile `prismdb` there is one level.
     pub level_ratio: u32,
     /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
     /// more tables that a read asks.
@@ -169,6 +168,11 @@ pub struct Options {
     /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer; `None` has it follow
     /// the mix of reads and writes, from two to ten.
     pub floors_max: Option<u32>,
+    /// In profile `prismdb`: how many runs the tables below the store may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]).
+    /// What goes down is laid on what is there until there are so many, or until it has half as many bytes, and merged with it then. With
+    /// one run, as in the paper, it is merged at once; more means fewer bytes written, up to half as much room taken, and more tables that
+    /// a read asks.
+    pub log_runs_max: u32,
     /// Tables in level 0 that make a merge due.
     pub level0_merge: u32,
     /// Tables in level 0 from which on writers are slowed.
@@ -228,6 +232,7 @@ impl Default for Options {
             level_ratio: 10,
             runs_max: 10,
             floors_max: None,
+            log_runs_max: 4,
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,
@@ -243,6 +248,8 @@ impl Default for Options {
 impl Options {
     /// What `runs_max` may be.
     pub const RUNS_MAX_ALLOWED: RangeInclusive<u32> = 2..=64;
+    /// What `log_runs_max` may be.
+    pub const LOG_RUNS_MAX_ALLOWED: RangeInclusive<u32> = 1..=16;
     /// What `floors_max` may be. With one floor the profile compacts as `leveled` does.
     pub const FLOORS_MAX_ALLOWED: RangeInclusive<u32> = 1..=FLOORS_MAX as u32;
 
@@ -474,6 +481,8 @@ impl Options {
         between("runs_max", self.runs_max.into(), least.into(), most.into())?;
         let (least, most) = Self::FLOORS_MAX_ALLOWED.into_inner();
         between("floors_max", self.floors_max.unwrap_or(most).into(), least.into(), most.into())?;
+        let (least, most) = Self::LOG_RUNS_MAX_ALLOWED.into_inner();
+        between("log_runs_max", self.log_runs_max.into(), least.into(), most.into())?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;

@@ -71,6 +71,7 @@ pub enum Bug {
     PromotionSyncDropped,
     OldImageBelieved,
     SettledUnwritten,
+    TombstonesDroppedOnTop,
     SlotsUnannounced,
     AnnouncedUnsynced,
     HoleInSlots,
@@ -107,7 +108,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 91] = [
+    pub const ALL: [Self; 92] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -167,6 +168,7 @@ impl Bug {
         Self::PromotionSyncDropped,
         Self::OldImageBelieved,
         Self::SettledUnwritten,
+        Self::TombstonesDroppedOnTop,
         Self::SlotsUnannounced,
         Self::AnnouncedUnsynced,
         Self::HoleInSlots,

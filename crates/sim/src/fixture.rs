@@ -154,6 +154,7 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
         promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
         demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
         runs_max: 2 + rng.below(4) as u32,
+        log_runs_max: 1 + (seed % 6) as u32,
         floors_max: Some(1 + rng.below(5) as u32),
         log_free: kind == Kind::PrismDbLogFree,
         ..Options::default()

@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     workload: Vec<Workload>,
     /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md)
-    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors"])]
+    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs"])]
     against: Vec<String>,
     /// Turns of each, with --against
     #[arg(long, default_value_t = 5, requires = "against")]
@@ -239,6 +239,7 @@ impl Args {
             demotion: self.demotion,
             promote_reads: self.promote_reads,
             runs_max: self.guards.max_runs,
+            log_runs_max: self.guards.log_runs,
             floors_max: self.guards.max_floors,
             log_free: self.log_free,
             durability: self.durability,

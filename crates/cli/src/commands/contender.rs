@@ -51,6 +51,7 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Op
             "memtable" => options.memtable_bytes = Some(value.parse::<Size>()?.0),
             "pinned" => options.pinned_percent = Some(number()?),
             "runs" => options.runs_max = number()?,
+            "log-runs" => options.log_runs_max = number()?,
             "floors" => options.floors_max = Some(number()?),
             "level0" => {
                 options.level0_merge = number()?;

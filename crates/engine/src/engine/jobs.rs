@@ -267,10 +267,9 @@ impl Engine {
                 drop(current);
                 self.move_table(meta, *to)
             }
-            Plan::Demote { tables, level, drop_tombstones, from, to, pinning } => {
+            Plan::Demote { tables, age, from, to, pinning } => {
                 drop(current);
-                let (level, bottom) = (*level, *drop_tombstones);
-                self.demote(&Demotion { tables, level, bottom, from, to, pinning })
+                self.demote(&Demotion { tables, age: *age, from, to, pinning })
             }
             Plan::Release { pinning, bytes } => {
                 drop(current);

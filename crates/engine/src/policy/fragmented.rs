@@ -236,9 +236,20 @@ pub(super) fn within<'a>(
         let runs = halves(newer.len()).take(parts).map(|count| {
             newer[newer.len() - count..].iter().flat_map(|run| &run.tables).collect::<Vec<&TableView>>()
         });
-        let alone = newer.last().filter(|_| !view.linked).into_iter();
-        let alone = alone.flat_map(|run| run.tables.iter().map(|table| vec![table]));
-        runs.chain(alone).filter_map(move |inputs| put_into(view, level, &inputs, oldest))
+        let all = runs.filter_map(move |inputs| put_into(view, level, &inputs, oldest));
+        all.chain(each_into_oldest(view, level, guard).filter(|_| !view.linked))
+    })
+}
+
+/// Each table of a guard's next-oldest run into its oldest.
+pub(super) fn each_into_oldest<'a>(
+    view: &'a View,
+    level: usize,
+    guard: &'a GuardView,
+) -> impl Iterator<Item = Plan> + 'a {
+    let oldest_two = guard.runs.split_last().and_then(|(oldest, newer)| Some((newer.last()?, oldest)));
+    oldest_two.into_iter().flat_map(move |(next, oldest)| {
+        next.tables.iter().filter_map(move |table| put_into(view, level, &[table], oldest))
     })
 }
 

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// Longest run of pages, in bytes, unless one object is longer.
 const RUN_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of runs that are under way at once.
-const FLIGHT_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of runs that are being read at once, and as many that are being written: whoever waits waits for the oldest of many.
+const FLIGHT_BYTES_MAX: u64 = 512 << 10;
 
 /// An object, and the slot that it goes to.
 pub(crate) type Write<'a> = (Location, Entry<'a>);
@@ -74,15 +74,31 @@ impl Run<'_, '_> {
 /// What is under way.
 #[derive(Default)]
 struct Flight<'w, 'e> {
-    reading: VecDeque<(Run<'w, 'e>, Ticket)>,
-    writing: VecDeque<(Run<'w, 'e>, Ticket)>,
+    runs: VecDeque<(Run<'w, 'e>, Ticket)>,
     bytes: u64,
+}
+
+impl<'w, 'e> Flight<'w, 'e> {
+    fn is_full(&self) -> bool {
+        self.bytes >= FLIGHT_BYTES_MAX
+    }
+
+    fn push(&mut self, run: Run<'w, 'e>, ticket: Ticket) {
+        self.bytes += run.bytes();
+        self.runs.push_back((run, ticket));
+    }
+
+    fn pop(&mut self) -> Option<(Run<'w, 'e>, Ticket)> {
+        let (run, ticket) = self.runs.pop_front()?;
+        self.bytes -= run.bytes();
+        Some((run, ticket))
+    }
 }
 
 impl Drop for Flight<'_, '_> {
     /// A write that is still under way after a failure must not land on what is written there next.
     fn drop(&mut self) {
-        self.reading.drain(..).chain(self.writing.drain(..)).for_each(|(_, ticket)| drop(ticket.wait()));
+        self.runs.drain(..).for_each(|(_, ticket)| drop(ticket.wait()));
     }
 }
 
@@ -124,26 +140,25 @@ pub(crate) fn fill(
 ) -> Result<Vec<Arc<Slab>>> {
     writes.sort_by_key(|(location, _)| *location);
     let mut devices: BTreeMap<u64, Arc<dyn Device>> = BTreeMap::new();
-    let mut flight = Flight::default();
+    let (mut reading, mut writing) = (Flight::default(), Flight::default());
     let (mut rest, mut done): (&[Write<'_>], u64) = (writes, 0);
     loop {
-        while let Some((first, _)) = rest.first().filter(|_| flight.bytes < FLIGHT_BYTES_MAX) {
+        while let Some((first, _)) = rest.first().filter(|_| !reading.is_full()) {
             let slab = contents.slab(first.slab)?.clone();
             let device = devices.entry(first.slab).or_insert_with(|| slab.metered(tiers, cause)).clone();
             let (count, pages) = first_run(&slab, rest, durable.is_some());
             let (writes, after) = rest.split_at(count);
             rest = after;
             let run = Run { slab, device, pages, writes, durable };
-            flight.bytes += run.bytes();
             let ticket = run.begin(new.contains(&run.slab.meta.number));
-            flight.reading.push_back((run, ticket));
+            reading.push(run, ticket);
         }
-        if let Some((run, ticket)) = flight.reading.pop_front() {
+        let read = if writing.is_full() { None } else { reading.pop() };
+        if let Some((run, ticket)) = read {
             let ticket = run.change(ticket)?;
-            flight.writing.push_back((run, ticket));
-        } else if let Some((run, ticket)) = flight.writing.pop_front() {
+            writing.push(run, ticket);
+        } else if let Some((run, ticket)) = writing.pop() {
             run.end(ticket)?;
-            flight.bytes -= run.bytes();
             done += run.bytes();
             check(done)?;
         } else {

@@ -21,11 +21,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
+use crate::policy::sorted_log;
 use crate::range_tombstones::Erased;
 use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
 use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
-use crate::version::{Edit, TableHandle, TableMeta, Version};
+use crate::version::{Edit, Level, Run, TableHandle, TableMeta, Version};
 use cuesta_device::Cause;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,10 +37,10 @@ type Keys = (Vec<u8>, Vec<u8>);
 
 /// What a demotion is to do.
 pub(in crate::engine) struct Demotion<'a> {
+    /// All of the sorted log that have its keys, unless its outputs are laid on these.
     pub(in crate::engine) tables: &'a [u64],
-    pub(in crate::engine) level: usize,
-    /// Nothing older of its keys lies below.
-    pub(in crate::engine) bottom: bool,
+    /// Of the run that the outputs join, or make: 0 is the oldest.
+    pub(in crate::engine) age: u64,
     pub(in crate::engine) from: &'a [u8],
     pub(in crate::engine) to: &'a [u8],
     pub(in crate::engine) pinning: &'a Pinning,
@@ -216,19 +217,24 @@ impl Engine {
             return self.commit_demotion(store, &gone, &<_>::default(), <_>::default(), &<_>::default());
         }
         let entries = written.entries();
-        let mut run: Vec<Arc<TableHandle>> = Vec::new();
-        for number in demotion.tables {
-            let found = version.tables().find(|table| table.meta.number == *number);
-            run.push(
-                found
-                    .cloned()
-                    .ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))?,
-            );
+        let level = version.levels.get(sorted_log::LEVEL);
+        let named = |run: &Run| -> Vec<Arc<TableHandle>> {
+            let named = |table: &&Arc<TableHandle>| demotion.tables.contains(&table.meta.number);
+            run.tables.iter().filter(named).cloned().collect()
+        };
+        let runs = level.into_iter().flat_map(Level::runs).map(named);
+        let runs: Vec<Vec<Arc<TableHandle>>> = runs.filter(|run| !run.is_empty()).collect();
+        let tables = || runs.iter().flatten().map(|table| &table.meta);
+        if tables().count() < demotion.tables.len() {
+            return Err(Error::internal(format!(
+                "of the tables {:?} of a plan some are gone",
+                demotion.tables
+            )));
         }
-        let raw: u64 = run.iter().map(|table| table.meta.raw_bytes).sum();
-        let tables_entries: u64 = run.iter().map(|table| table.meta.entries).sum();
+        let raw: u64 = tables().map(|table| table.raw_bytes).sum();
+        let tables_entries: u64 = tables().map(|table| table.entries).sum();
         let paced = self.begin_paced(Work::MergeBelow, bytes + raw, Leaving::default());
-        let need = Need::of_tables(&self.options, run.iter().map(|table| (&table.meta, 1.0))).and_objects(
+        let need = Need::of_tables(&self.options, tables().map(|table| (table, 1.0))).and_objects(
             &self.options,
             entries,
             bytes,
@@ -245,10 +251,10 @@ impl Engine {
         };
         let job = RunJob {
             need,
-            level: demotion.level,
-            bounds: &self.bounds_between(demotion.level, demotion.from, demotion.to),
+            level: sorted_log::LEVEL,
+            bounds: &self.cuts_of(version, demotion),
             links: false,
-            bottom: demotion.bottom,
+            bottom: demotion.age == 0 || planted::has(Bug::TombstonesDroppedOnTop),
             cause: Cause::Demotion,
             paced: &paced,
             keys: (None, None),
@@ -261,12 +267,13 @@ impl Engine {
         let memory = self.tables.cache.memory().clone();
         let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, None);
         let mut sources = vec![Source::Store(Box::new(objects))];
-        if !run.is_empty() {
-            sources.push(self.merge_source(run, self.merge_read_ahead(2), Cause::Demotion));
-        }
+        let read_ahead = self.merge_read_ahead(1 + runs.len());
+        sources.extend(runs.into_iter().map(|run| self.merge_source(run, read_ahead, Cause::Demotion)));
         let made = self.write_run(&mut Merge::new(sources), &job)?;
         let left: u64 = made.iter().map(|meta| meta.entries).sum();
-        store.replaced_by(entries + newer.entries(), (tables_entries + entries).saturating_sub(left));
+        if tables_entries > 0 {
+            store.replaced_by(entries + newer.entries(), (tables_entries + entries).saturating_sub(left));
+        }
         let rising = rising.into_inner();
         let mut filling = Filling::default();
         let placed = match self.raise(store, &rising, u64::MAX, &mut filling) {
@@ -277,8 +284,11 @@ impl Engine {
             }
             placed => placed,
         };
-        let added =
-            made.iter().map(|meta| AddedTable { level: demotion.level as u32, age: 0, meta: meta.clone() });
+        let added = made.iter().map(|meta| AddedTable {
+            level: sorted_log::LEVEL as u32,
+            age: demotion.age,
+            meta: meta.clone(),
+        });
         let edit = Edit { removed: demotion.tables.to_vec(), added: added.collect(), ..Edit::default() };
         let gone = [&moves, &released];
         let committed = match placed {
@@ -292,6 +302,24 @@ impl Engine {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Where a demotion's tables are cut: at guards, and where it lies on others, at the tables of the oldest run, so that each is
+    /// rewritten with what lies on it and no more.
+    fn cuts_of(&self, version: &Version, demotion: &Demotion<'_>) -> Vec<Vec<u8>> {
+        let (from, to) = (demotion.from, demotion.to);
+        let mut cuts = self.bounds_between(sorted_log::LEVEL, from, to);
+        if demotion.age > 0 {
+            let guards =
+                version.levels.get(sorted_log::LEVEL).map_or(&[][..], |level| level.guards_of(from, to));
+            let oldest = guards.iter().filter_map(|guard| guard.runs.last()).flat_map(|run| &run.tables);
+            let within =
+                oldest.map(|table| &table.meta.smallest).filter(|first| from < &first[..] && &first[..] < to);
+            cuts.extend(within.cloned());
+            cuts.sort();
+            cuts.dedup();
+        }
+        cuts
     }
 
     /// Removes tables that no edit names.

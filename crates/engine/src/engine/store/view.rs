@@ -9,9 +9,8 @@ use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View, sort
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
 use crate::tracker::{Asked, COUNTS, Pinning};
-use crate::version::{LEVELS_MAX, Level, TableHandle, TableMeta};
+use crate::version::{Level, TableMeta};
 use cuesta_sched::atomic::Ordering;
-use std::sync::Arc;
 
 /// Demotion begins when free slots are less than one part in so many of the slabs, and ends at the other (PrismDB's
 /// watermarks of 98 and 95 %).
@@ -23,8 +22,8 @@ const PINNED_OF: (u64, u64) = (4, 5);
 const COPIES_OF: (u64, u64) = (9, 10);
 /// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for that.
 const DEAR: u64 = 16;
-/// The log has one level where the last tier has less free than so many times what it keeps for deletes and merges: levels
-/// above take room for what they have newer, and merges of theirs take more.
+/// The log has one run where the last tier has less free than so many times what it keeps for deletes and merges: newer
+/// ones take room for what they have newer, and their merges take more.
 const ROOMY: u64 = 2;
 /// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range should have,
 /// and no finer: each is looked at for every plan.
@@ -35,12 +34,43 @@ const SAMPLE: u64 = 64;
 const COPIES_SHARE: u64 = 16;
 const COPIES_SAMPLE: u64 = 512;
 
-fn data_bytes_of(table: &Arc<TableHandle>) -> u64 {
-    table.meta.data_bytes
+/// Tables of several runs that lie on one another, each with its run's age; no other table has keys between their first and last.
+struct Pile<'a> {
+    tables: Vec<(u64, &'a TableMeta)>,
+    smallest: &'a [u8],
+    largest: &'a [u8],
 }
 
-fn data_bytes(tables: &[&TableMeta]) -> u64 {
-    tables.iter().map(|table| table.data_bytes).sum()
+impl Pile<'_> {
+    fn data_bytes(&self) -> u64 {
+        self.tables.iter().map(|(_, table)| table.data_bytes).sum()
+    }
+}
+
+fn data_bytes_of(piles: &[Pile<'_>]) -> u64 {
+    piles.iter().map(Pile::data_bytes).sum()
+}
+
+/// A level's tables, in key order.
+fn piles(level: &Level) -> Vec<Pile<'_>> {
+    let mut tables: Vec<(u64, &TableMeta)> =
+        level.runs().flat_map(|run| run.tables.iter().map(|table| (run.age, &table.meta))).collect();
+    tables.sort_by(|a, b| a.1.smallest.cmp(&b.1.smallest));
+    let mut piles: Vec<Pile<'_>> = Vec::new();
+    for (age, table) in tables {
+        match piles.last_mut().filter(|pile| pile.largest >= &table.smallest[..]) {
+            Some(pile) => {
+                pile.tables.push((age, table));
+                pile.largest = pile.largest.max(&table.largest);
+            }
+            None => piles.push(Pile {
+                tables: vec![(age, table)],
+                smallest: &table.smallest,
+                largest: &table.largest,
+            }),
+        }
+    }
+    piles
 }
 
 /// An object, as the tracker knows it.
@@ -175,11 +205,6 @@ impl Engine {
         let (free, high, low) = self.room_in(store);
         let is_roomy =
             self.tiers.all.last().is_none_or(|tier| tier.free_bytes() > ROOMY * self.reserve(tier));
-        let bytes = if is_roomy { self.slab_bytes_max(store) } else { u64::MAX };
-        let levels = &current.version.levels;
-        let bytes_of = |level| levels.get(level).into_iter().flat_map(Level::tables).map(data_bytes_of).sum();
-        let level_bytes: [u64; LEVELS_MAX] = std::array::from_fn(bytes_of);
-        let level = sorted_log::first_level(&level_bytes, bytes, self.options.level_ratio.into());
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let mut view = {
             let mut state = store.state.lock();
@@ -192,8 +217,7 @@ impl Engine {
                 spares_hot: !(state.demoting || state.starved),
                 pressed: state.starved,
                 missing: low.saturating_sub(free),
-                bytes,
-                level,
+                runs_max: if is_roomy { self.options.log_runs_max.into() } else { 1 },
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
                 ..StoreView::default()
@@ -206,7 +230,7 @@ impl Engine {
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
             view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
-            view.ranges = self.ranges(current, level);
+            view.ranges = self.ranges(current);
         }
         Some(view)
     }
@@ -250,27 +274,27 @@ impl Engine {
         }
     }
 
-    /// The key ranges of one table of the level each (of several, where these are small, so that they become one), or of as many objects
-    /// as twice a table's. Objects among a table's keys go down together, so that it is rewritten once, unless the last tier
+    /// The key ranges of one pile of the sorted log each (of several, where these are small, so that they become one), or of as many objects
+    /// as twice a table's. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier
     /// has no room for that.
-    fn ranges(&self, current: &Current, level: usize) -> Vec<RangeView> {
+    fn ranges(&self, current: &Current) -> Vec<RangeView> {
         let contents: &Contents = &current.contents;
         let index = &contents.index;
-        let level = current.version.levels.get(level);
+        let level = current.version.levels.get(sorted_log::LEVEL);
         let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
-        let mut groups: Vec<Vec<&TableMeta>> = vec![Vec::new()];
-        for table in level.into_iter().flat_map(|level| level.tables()).map(|table| &table.meta) {
+        let mut groups: Vec<Vec<Pile<'_>>> = vec![Vec::new()];
+        for pile in level.map_or_else(Vec::new, piles) {
             match groups.last_mut() {
                 Some(group)
                     if group.is_empty()
-                        || data_bytes(group) + table.data_bytes <= self.options.table_bytes() =>
+                        || data_bytes_of(group) + pile.data_bytes() <= self.options.table_bytes() =>
                 {
-                    group.push(table);
+                    group.push(pile);
                 }
-                _ => groups.push(vec![table]),
+                _ => groups.push(vec![pile]),
             }
         }
-        let smallest = |group: &[&TableMeta]| group.first().map(|table| table.smallest.clone());
+        let smallest = |group: &[Pile<'_>]| group.first().map(|pile| pile.smallest.to_vec());
         let mut ranges = Vec::new();
         for (i, group) in groups.iter().enumerate() {
             let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
@@ -279,28 +303,34 @@ impl Engine {
             let object_bytes = contents.slot_bytes_between(ends.0, ends.1);
             // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
             let entries = index.count(ends.0, ends.1).max(1);
-            let room = policy::msc::fitting(free).saturating_sub(data_bytes(group));
+            let room = policy::msc::fitting(free).saturating_sub(data_bytes_of(group));
             let is_tight = object_bytes > room;
             let whole = 2 * self.options.table_bytes();
             let most = if is_tight { (room / 2).clamp(whole / TIGHT_PIECES, whole) } else { whole };
             let piece = (most * entries).checked_div(object_bytes);
             let mut cuts = index.cuts(ends.0, ends.1, piece.unwrap_or(u64::MAX).max(1));
             if let (Some(first), Some(last), false) = (group.first(), group.last(), is_tight) {
-                cuts.retain(|cut| *cut <= first.smallest || *cut > last.largest);
+                cuts.retain(|cut| &cut[..] <= first.smallest || &cut[..] > last.largest);
             }
             let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
             for bounds in bounds.windows(2) {
                 let (from, to) = (bounds[0].clone(), bounds[1].clone());
                 let ends = (index.seek(&from), index.seek(&to));
-                let meets = |table: &&&TableMeta| table.largest >= from && table.smallest < to;
-                let met: Vec<&TableMeta> = group.iter().filter(meets).copied().collect();
+                let meets = |pile: &&Pile<'_>| pile.largest >= &from[..] && pile.smallest < &to[..];
+                let met: Vec<(u64, &TableMeta)> =
+                    group.iter().filter(meets).flat_map(|pile| &pile.tables).copied().collect();
+                let bytes = |least: u64| {
+                    met.iter().filter(|(age, _)| *age >= least).map(|(_, table)| table.data_bytes).sum()
+                };
                 ranges.push(RangeView {
                     objects: index.count(ends.0, ends.1),
                     tombstones: index.tombstones(ends.0, ends.1),
                     object_bytes: contents.slot_bytes_between(ends.0, ends.1),
-                    tables: met.iter().map(|table| table.number).collect(),
-                    table_bytes: data_bytes(&met),
-                    table_entries: met.iter().map(|table| table.entries).sum(),
+                    tables: met.iter().map(|(_, table)| table.number).collect(),
+                    table_bytes: bytes(0),
+                    table_entries: met.iter().map(|(_, table)| table.entries).sum(),
+                    upper_bytes: bytes(1),
+                    age: met.iter().map(|(age, _)| *age).max().unwrap_or(0),
                     heat: None,
                     from,
                     to,
