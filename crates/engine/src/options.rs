@@ -159,7 +159,8 @@ pub struct Options {
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
     pub block_bytes: u32,
-    /// How many times larger a level is than the one above. In profile `prismdb` there is one level.
+    /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
+    /// until it is so many times larger than that.
     pub level_ratio: u32,
     /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
     /// more tables that a read asks.
@@ -168,7 +169,7 @@ pub struct Options {
     /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer; `None` has it follow
     /// the mix of reads and writes, from two to ten.
     pub floors_max: Option<u32>,
-    /// In profile `prismdb`: how many runs the tables below the store may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]).
+    /// In profile `prismdb`: how many runs the tables below the store may have above one another, where these are of one level ([`Options::LOG_RUNS_MAX_ALLOWED`]).
     /// What goes down is laid on what is there until there are so many, or until it has half as many bytes, and merged with it then. With
     /// one run, as in the paper, it is merged at once; more means fewer bytes written, up to half as much room taken, and more tables that
     /// a read asks.

@@ -53,7 +53,7 @@ fn small() -> Options {
     options.tiers[0].capacity_bytes = small_fast_bytes();
     (options.promote_reads, options.demotion) = (PromoteReads::Always, Demotion::Approx);
     if options.profile != Some(Profile::Leveled) {
-        // Guards are small.
+        // Guards are small; the sorted log has two levels from a mebibyte on.
         options.level_ratio = 2;
         // Scripts are played once for each operation of theirs.
         options.table_bytes = 64 << 10;
@@ -792,12 +792,9 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
-        name: "long: a sorted log of several runs",
+        name: "long: a sorted log of two levels",
         before: |a| {
-            below(a);
-            a.fill(20, 6000);
-            a.flush();
-            a.settle();
+            below_twice(a);
             a.write(&[("fill000", None), ("fill037", V)], Durability::Os);
         },
         during: |a| {
@@ -857,6 +854,15 @@ fn one_run(a: &mut Actor<'_>) {
 fn below(a: &mut Actor<'_>) {
     a.open();
     a.fill(90, 6000);
+    a.flush();
+    a.settle();
+    a.rest();
+}
+
+/// As [`below`], and there is so much of it that the sorted log has two levels.
+fn below_twice(a: &mut Actor<'_>) {
+    a.open();
+    a.fill(80, 30_000);
     a.flush();
     a.settle();
     a.rest();

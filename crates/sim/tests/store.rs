@@ -38,6 +38,9 @@ fn an_iterator_that_rests_keeps_no_slot_from_others() {
         let rest: Vec<_> = scan.map(Result::unwrap).collect();
         assert_eq!((first.0.as_slice(), rest.len()), (key(0).as_bytes(), 99));
         assert!(rest.iter().all(|(_, value)| value[..] == [1; 1000]));
+        // They may all have gone down by now.
+        db.put(key(0), vec![3; 1000]).unwrap();
+        db.flush().unwrap();
         assert!(db.stats().objects.unwrap().objects > 0);
         db.close().unwrap();
     });
@@ -274,20 +277,39 @@ fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
     });
 }
 
-/// A log that is several times larger than the store, so that what goes down is laid on what is there.
+/// A log that is several times larger than the store, of two levels at least.
 fn deep() -> Options {
-    Options { background_threads: 4, ..half(PromoteReads::Always) }
+    Options { level_ratio: 2, background_threads: 4, ..half(PromoteReads::Always) }
 }
 
-/// Runs of the sorted log.
-fn runs(db: &Db) -> u64 {
-    db.stats().levels.iter().map(|level| level.runs).max().unwrap_or(0)
+/// Levels of the sorted log that have anything.
+fn levels(db: &Db) -> usize {
+    db.stats().levels.iter().filter(|level| level.tables > 0).count()
+}
+
+/// The same of one level, on which what goes down is laid.
+fn piled() -> Options {
+    Options { level_ratio: 100, ..deep() }
+}
+
+/// Runs of the sorted log that lie on one another.
+fn runs(db: &Db) -> usize {
+    db.stats().levels.iter().map(|level| level.runs).max().unwrap_or(0) as usize
+}
+
+#[test]
+fn a_log_of_several_levels_answers_with_what_is_newest() {
+    answers_with_what_is_newest(&deep(), levels);
 }
 
 #[test]
 fn a_log_of_several_runs_answers_with_what_is_newest() {
+    answers_with_what_is_newest(&piled(), runs);
+}
+
+fn answers_with_what_is_newest(options: &Options, depth: fn(&Db) -> usize) {
     on_a_disk(|sched, disk| {
-        let mut db = Db::open_in(&deep(), world(sched, disk, &deep())).unwrap();
+        let mut db = Db::open_in(options, world(sched, disk, options)).unwrap();
         let mut rng = cuesta_sched::Rng::new(11);
         let (mut model, mut deepest) = (std::collections::BTreeMap::new(), 0);
         for round in 0..12 {
@@ -306,20 +328,20 @@ fn a_log_of_several_runs_answers_with_what_is_newest() {
             }
             if round % 4 == 3 {
                 db.wait_for_background().unwrap();
-                deepest = deepest.max(runs(&db));
+                deepest = deepest.max(depth(&db));
                 let scanned: Vec<_> = db.scan(Range::all()).unwrap().map(Result::unwrap).collect();
                 let pairs = scanned.iter().map(|(key, value)| (key.clone(), value.to_vec()));
                 let expected = model.iter().map(|(i, value)| (many(*i).into_bytes(), value.clone()));
                 assert!(pairs.eq(expected), "round {round}");
                 db.close().unwrap();
-                db = Db::open_in(&deep(), world(sched, disk, &deep())).unwrap();
+                db = Db::open_in(options, world(sched, disk, options)).unwrap();
             }
         }
         assert!(deepest > 1, "{}", db.stats());
-        // What is deleted at last gives the room of all runs back.
+        // What is deleted at last gives the room of all of them back.
         (0..5000).for_each(|i| assert!(db.delete(many(i)).is_ok()));
         db.close().unwrap();
-        let problems = cuesta::verify_in(&deep(), world(sched, disk, &deep()), &mut |_| {}).unwrap().problems;
+        let problems = cuesta::verify_in(options, world(sched, disk, options), &mut |_| {}).unwrap().problems;
         assert!(problems.is_empty(), "{problems:?}");
     });
 }
@@ -336,7 +358,7 @@ fn who_waits_for_slots_waits_for_merges_of_the_log() {
         for i in 0..12_000 {
             db.put(many(i * 7919 % 3000), value(i, 1)).unwrap();
             if i % 500 == 0 {
-                deepest = deepest.max(runs(&db));
+                deepest = deepest.max(levels(&db));
             }
         }
         db.flush().unwrap();
@@ -348,8 +370,14 @@ fn who_waits_for_slots_waits_for_merges_of_the_log() {
 
 #[test]
 fn what_went_down_anew_below_a_reader_does_not_come_up_as_it_was() {
+    for options in [deep(), piled()] {
+        goes_down_anew(&options);
+    }
+}
+
+fn goes_down_anew(options: &Options) {
     on_a_disk(|sched, disk| {
-        let db = Db::open_in(&deep(), world(sched, disk, &deep())).unwrap();
+        let db = Db::open_in(options, world(sched, disk, options)).unwrap();
         (0..3000).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
         db.flush().unwrap();
         db.wait_for_background().unwrap();
@@ -363,7 +391,7 @@ fn what_went_down_anew_below_a_reader_does_not_come_up_as_it_was() {
             (0..3).for_each(|_| assert!(db.get(format!("other{i:05}")).is_ok()));
         }
         assert!(lie_in(&db, "store", below[..3].iter().copied()) < 3, "{}", db.stats());
-        // They are laid on what is older.
+        // And lie on what is older, in another level or another run.
         let tables_of = |i: u64| {
             let holdings = db.explain(many(i)).unwrap().holdings;
             holdings.iter().filter(|h| h.tier == Some(1) && !h.versions.is_empty()).count()

@@ -267,9 +267,10 @@ impl Engine {
                 drop(current);
                 self.move_table(meta, *to)
             }
-            Plan::Demote { tables, age, from, to, pinning } => {
+            Plan::Demote { tables, level, age, drop_tombstones, from, to, pinning } => {
                 drop(current);
-                self.demote(&Demotion { tables, age: *age, from, to, pinning })
+                let (level, age, bottom) = (*level, *age, *drop_tombstones);
+                self.demote(&Demotion { tables, level, age, bottom, from, to, pinning })
             }
             Plan::Release { pinning, bytes } => {
                 drop(current);

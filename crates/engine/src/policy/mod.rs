@@ -163,12 +163,15 @@ pub(crate) enum Plan {
     Move { table: u64, from: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
     /// Put a part of a table on another tier as it is.
     Relocate { table: u64, part: TablePart, level: usize, to: usize, smallest: Vec<u8>, largest: Vec<u8> },
-    /// Merge the store's objects from one key up to before another with tables of the sorted log, but for those that stay.
+    /// Merge the store's objects from one key up to before another with tables, into `level`, but for those that stay.
     Demote {
-        /// All that have these keys; none where the objects are laid on what is there.
+        /// All of the level that have these keys; none where the objects are laid on what is there.
         tables: Vec<u64>,
+        level: usize,
         /// Of the run that the outputs join, or make: 0 is the oldest.
         age: u64,
+        /// Nothing older of these keys lies below that.
+        drop_tombstones: bool,
         from: Vec<u8>,
         to: Vec<u8>,
         pinning: Pinning,
@@ -199,10 +202,10 @@ impl Plan {
                 from: smallest.clone(),
                 to: behind(largest),
             },
-            Self::Demote { tables, from, to, .. } => RunningPlan {
+            Self::Demote { tables, level, from, to, .. } => RunningPlan {
                 inputs: tables.clone(),
-                level: sorted_log::LEVEL,
-                output_level: sorted_log::LEVEL,
+                level: *level,
+                output_level: *level,
                 from: from.clone(),
                 to: to.clone(),
             },
@@ -293,7 +296,7 @@ impl LevelView {
     }
 
     /// Whether a guard has more than one.
-    fn has_several_runs(&self) -> bool {
+    pub(crate) fn has_several_runs(&self) -> bool {
         self.guards.iter().any(|guard| guard.runs.len() > 1)
     }
 
@@ -444,12 +447,18 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
 }
 
 /// The next thing to do, if anything is due. Tables that a range tombstone covers whole go before anything else, for they cost nothing.
-/// With a store below the memtable that is a demotion, then merges of the sorted log for the room that they give back. Else room on a tier that
+/// With a store below the memtable that is a demotion or a merge within the sorted
+/// log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room on a tier that
 /// is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
-    if view.store.is_some() {
+    if let Some(store) = &view.store {
+        let within = || sorted_log::plan(view);
+        let planned = || match store.pressed {
+            true => msc::plan(view).or_else(within),
+            false => within().or_else(|| msc::plan(view)),
+        };
         let first = erase::whole(view).or_else(|| erase::pressing(view));
-        let planned = first.or_else(|| msc::plan(view)).or_else(|| sorted_log::reclaim(view));
+        let planned = first.or_else(planned).or_else(|| sorted_log::reclaim(view));
         return planned.or_else(|| erase::apply(view));
     }
     let merge = || match view.runs_max {
@@ -497,14 +506,14 @@ impl fmt::Display for Plan {
                 let numbers: Vec<_> = tombstones.iter().map(|seq| format!("{seq:?}")).collect();
                 write!(f, "forget range tombstones {} of [{from}..{to})", numbers.join(" "))
             }
-            Self::Demote { tables, age, from, to, pinning } => {
+            Self::Demote { tables, level, age, drop_tombstones: _, from, to, pinning } => {
                 let whole = if *pinning == Pinning::NONE { " whole" } else { "" };
                 write!(f, "demote{whole} [{}..{})", from.escape_ascii(), to.escape_ascii())?;
                 let tables: Vec<_> = tables.iter().map(|number| format!("#{number}")).collect();
                 match (tables.is_empty(), age) {
                     (true, 0) => Ok(()),
-                    (true, age) => write!(f, " onto runs up to age {}", age - 1),
-                    (false, _) => write!(f, " into {}", tables.join(" ")),
+                    (true, age) => write!(f, " onto L{level}, as run {age}"),
+                    (false, _) => write!(f, " into L{level}: {}", tables.join(" ")),
                 }
             }
         }

@@ -16,7 +16,7 @@
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
-use super::{Plan, View, sorted_log};
+use super::{Plan, TableView, View, sorted_log};
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
 use crate::version::LEVELS_MAX;
@@ -46,7 +46,11 @@ pub(crate) struct StoreView {
     /// Which objects stay.
     pub(crate) pinning: Pinning,
     pub(crate) demotion: Demotion,
-    /// How many runs of the sorted log may lie on one another ([`sorted_log`]).
+    /// Bytes that slabs may have, by which the log has its levels; all there are where it should have one.
+    pub(crate) bytes: u64,
+    /// The level of the sorted log that objects go to ([`sorted_log`]).
+    pub(crate) level: usize,
+    /// How many runs may lie on one another there.
     pub(crate) runs_max: u64,
     /// For what is drawn.
     pub(crate) seed: u64,
@@ -65,8 +69,8 @@ pub(crate) struct RangeHeat {
     pub(crate) replaced_bytes: u64,
 }
 
-/// A key range, what the store has in it, and the tables of the sorted log that have keys in it, of all runs; two ranges may share a
-/// table.
+/// A key range, what the store has in it, and the tables of the level that objects go to that have keys in it, of all runs; two ranges
+/// may share a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeView {
     pub(crate) from: Vec<u8>,
@@ -183,8 +187,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         };
         worth_it.max_by(by_score).map(|(range, _)| *range)
     };
-    // What is on its way down may be enough for those who wait.
-    let nothing_runs = view.running.is_empty();
+    // What is on its way down may be enough for those who wait; merges within the log give the store no room.
+    let within_log =
+        |running: &super::RunningPlan| (store.level + 1..LEVELS_MAX).contains(&running.output_level);
+    let nothing_runs = view.running.iter().all(within_log);
     let helps = |range: &&RangeView| store.pressed && nothing_runs || range.growth() < 0;
     let (range, pinning) = best(true)
         .map(|range| (range, store.pinning))
@@ -196,9 +202,18 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let stays = range.heat.filter(|_| pinning != Pinning::NONE).map_or(0, |heat| heat.pinned_bytes);
     let goes = range.object_bytes.saturating_sub(stays);
     let is_laid_on = sorted_log::is_laid_on(range, store.runs_max, goes);
+    // Its tables may have keys outside the range.
+    let level = view.levels.get(store.level).into_iter().flat_map(|level| level.tables());
+    let tables: Vec<&TableView> = level.filter(|table| range.tables.contains(&table.number)).collect();
+    let smallest = tables.iter().map(|table| &table.smallest).chain([&range.from]).min()?;
+    let largest = tables.iter().map(|table| &table.largest).chain([&range.to]).max()?;
+    let mut deeper = view.levels.iter().skip(store.level + 1);
+    let is_lowest = deeper.all(|deeper| deeper.overlapping(smallest, largest).next().is_none());
     Some(Plan::Demote {
         tables: if is_laid_on { Vec::new() } else { range.tables.clone() },
+        level: store.level,
         age: if is_laid_on { range.age + 1 } else { 0 },
+        drop_tombstones: is_lowest && !is_laid_on,
         from: range.from.clone(),
         to: range.to.clone(),
         pinning,
@@ -263,7 +278,7 @@ mod tests {
     fn store(text: &str) -> StoreView {
         let pinning = Pinning::of([1; 4], 2, 1);
         let ranges = ranges(text);
-        StoreView { due: true, pinning, release_min: 100, ranges, ..StoreView::default() }
+        StoreView { due: true, level: 7, pinning, release_min: 100, ranges, ..StoreView::default() }
     }
 
     fn check_when(pressed: bool, ranges: &str, running: &str, expected: Expect) {
@@ -287,26 +302,36 @@ mod tests {
     #[test]
     fn the_range_with_most_objects_for_its_tables_goes_first() {
         check("a..c 100/100, c..f 50/0, f..x 90/50", "", expect!["demote [c..f)"]);
-        check("a..c 100/100, c..f 40/0, f..x 90/50", "", expect!["demote [f..x) into #2"]);
+        check("a..c 100/100, c..f 40/0, f..x 90/50", "", expect!["demote [f..x) into L7: #2"]);
     }
 
     #[test]
     fn cold_objects_count_and_those_that_stay_make_it_dear() {
-        check("a..c 100/100 c40, c..f 90/90 c80", "", expect!["demote [c..f) into #2"]);
-        check("a..c 100/100 p50, c..f 90/90", "", expect!["demote [c..f) into #2"]);
+        check("a..c 100/100 c40, c..f 90/90 c80", "", expect!["demote [c..f) into L7: #2"]);
+        check("a..c 100/100 p50, c..f 90/90", "", expect!["demote [c..f) into L7: #2"]);
         // Merging what is replaced costs less.
-        check("a..c 100/100 r90, c..f 110/110", "", expect!["demote [a..c) into #1"]);
+        check("a..c 100/100 r90, c..f 110/110", "", expect!["demote [a..c) into L7: #1"]);
         // Who was not weighed is left alone.
-        check("a..c 100/100 ?, c..f 50/100", "", expect!["demote [c..f) into #2"]);
+        check("a..c 100/100 ?, c..f 50/100", "", expect!["demote [c..f) into L7: #2"]);
     }
 
     #[test]
     fn where_all_is_hot_the_coldest_goes_whole() {
         check("a..c 100/0 c30 p90, c..f 90/50 c25 p80", "", expect!["demote whole [a..c)"]);
-        check("a..c 100/0 c30 p90, c..f 90/50 c25 p70", "", expect!["demote [c..f) into #1"]);
-        check("a..c 100/100 c25 p100", "", expect!["demote whole [a..c) into #1"]);
+        check("a..c 100/0 c30 p90, c..f 90/50 c25 p70", "", expect!["demote [c..f) into L7: #1"]);
+        check("a..c 100/100 c25 p100", "", expect!["demote whole [a..c) into L7: #1"]);
         // What is on its way down may be enough.
         check("a..c 100/100 c25 p100, c..f 90/90", "c..d", expect!["nothing"]);
+        // A merge within the log gives no room.
+        let below =
+            RunningPlan { inputs: vec![9], level: 7, output_level: 7, from: "x".into(), to: "y".into() };
+        let upper = StoreView { level: 6, ..store("a..c 100/100 c25 p100") };
+        let beside = View {
+            store: Some(upper),
+            running: vec![below],
+            ..view("L7: 9[x..xx,50]\ntier 1000 500\ntier 20000 700")
+        };
+        assert_eq!(plan(&beside).unwrap().to_string(), "demote whole [a..c) into L6: #1");
         // Nothing hot makes way for what would come up.
         let plan_for = |ranges: &str| {
             let store = StoreView { spares_hot: true, ..store(ranges) };
@@ -359,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_range_that_is_being_moved_is_left_alone_and_so_is_an_empty_one() {
-        check("a..c 100/100, c..f 50/0, f..x 0/0", "c..d", expect!["demote [a..c) into #1"]);
+        check("a..c 100/100, c..f 50/0, f..x 0/0", "c..d", expect!["demote [a..c) into L7: #1"]);
         check("a..c 0/100, c..f 50/0", "b..d", expect!["nothing"]);
     }
 
@@ -372,9 +397,19 @@ mod tests {
             ..view("L7: 1[b..e,100]\ntier 1000 500\ntier 20000 700")
         };
         let first = plan(&view).unwrap();
-        assert_eq!(first.to_string(), "demote [a..c) into #1");
+        assert_eq!(first.to_string(), "demote [a..c) into L7: #1");
         // Not both at once.
         assert_eq!(plan(&View { running: vec![first.running()], ..view.clone() }), None);
+        // What lies below a key of the table keeps its tombstone, whether it is in the range or not.
+        let drops = |below: &str| {
+            let levels = format!("L6: 1[b..e,100]\nL7: 8[{below},100]\ntier 1000 500\ntier 20000 700");
+            let store = view.store.clone().map(|store| StoreView { level: 6, ..store });
+            match plan(&View { store, ..super::super::leveled::tests::view(&levels) }) {
+                Some(Plan::Demote { drop_tombstones, .. }) => drop_tombstones,
+                _ => false,
+            }
+        };
+        assert_eq!(["a..a", "d..d", "e..f", "g..h"].map(drops), [false, false, false, true]);
     }
 
     #[test]
@@ -386,17 +421,17 @@ mod tests {
             }
             plan(&View { store: Some(store), ..view("tier 1000 500\ntier 20000 700") }).unwrap().to_string()
         };
-        assert_eq!(with(4, 0, 0, "a..c 40/100"), "demote [a..c) onto runs up to age 0");
-        assert_eq!(with(4, 10, 2, "a..c 30/100"), "demote [a..c) onto runs up to age 2");
+        assert_eq!(with(4, 0, 0, "a..c 40/100"), "demote [a..c) onto L7, as run 1");
+        assert_eq!(with(4, 10, 2, "a..c 30/100"), "demote [a..c) onto L7, as run 3");
         // Half of the objects stay.
-        assert_eq!(with(4, 0, 0, "a..c 80/100 p40"), "demote [a..c) onto runs up to age 0");
+        assert_eq!(with(4, 0, 0, "a..c 80/100 p40"), "demote [a..c) onto L7, as run 1");
         for (runs_max, upper_bytes, age, text) in [
             (1, 0, 0, "a..c 40/100"),
             (3, 10, 2, "a..c 30/100"),
             (4, 20, 1, "a..c 30/100"),
             (4, 0, 0, "a..c 60/100"),
         ] {
-            assert_eq!(with(runs_max, upper_bytes, age, text), "demote [a..c) into #1");
+            assert_eq!(with(runs_max, upper_bytes, age, text), "demote [a..c) into L7: #1");
         }
         assert_eq!(with(4, 0, 0, "a..c 40/0"), "demote [a..c)");
     }
@@ -408,6 +443,6 @@ mod tests {
         check_when(true, "a..c 500/0, c..f 9000/0", "", expect!["demote whole [a..c)"]);
         check_when(true, "a..c 500/0, c..e 480/0, e..f 9000/0", "", expect!["demote whole [c..e)"]);
         // Where most are tombstones it gives room back.
-        check("a..c 400/100, c..e- 400/100", "", expect!["demote whole [c..e-) into #2"]);
+        check("a..c 400/100, c..e- 400/100", "", expect!["demote whole [c..e-) into L7: #2"]);
     }
 }

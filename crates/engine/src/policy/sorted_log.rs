@@ -1,38 +1,105 @@
-//! The sorted log below a store of objects: tables of one level, in key order, and upon them what has come down since.
+//! The sorted log below a store of objects: how many levels it has, which of their tables are merged, and what is laid on them (Raina et al.,
+//! PrismDB, §4 and §5: one level, and several where the fast tier is less than a tenth of the data; each of one run).
 //!
-//! In the paper (Raina et al., PrismDB, §4) the log is one run, so each demotion rewrites the tables among its keys: where the store has a
-//! sixth of the data and half of that is hot, ten bytes for each that goes. Here what goes is *laid on* those tables
-//! as a run of its own, and merged with them once the range has [`View`]'s number of runs, or these have half as many bytes together as the
-//! oldest. So a byte is written when it goes down, and once more, with two others, when its range is merged; what stays in the
-//! store costs what goes nothing. For that up to half of the log is there twice, a quarter in the mean, and a read that the store does not
-//! answer asks a filter more for each run.
+//! **Runs.** With one run each demotion rewrites the tables among its keys: where the store has a sixth of the data and half of that is hot,
+//! ten bytes for each that goes. Here, while there is one level, what goes is *laid on* those tables as a run of its own, and merged with
+//! them once the range has `runs_max` runs, or these would have half as many bytes together as the oldest. So a byte is written when it goes
+//! down, and once more, with two others, when its range is merged; what stays in the store costs what goes nothing. For that
+//! up to half of the log is there twice, and a read that the store does not answer asks a filter more for each run. A run is newer than those
+//! under it. Tables of newer runs end where a table of the oldest run begins, so a *pile*, tables that lie on one another, is
+//! little more than one of the oldest with what lies on it. A demotion that merges takes piles whole.
 //!
-//! A run is no older than those under it. Tables of newer runs end where a table of the oldest run begins, so a *pile*, tables that lie on
-//! one another, is little more than one of the oldest with what lies on it. A demotion that merges takes piles whole.
+//! **Levels.** Where the store is small beside the log, a range of it is small beside a table, and so would be what is laid on that. From
+//! `ratio` times the store on the log gets a level above its last, a `ratio`-th as large, to which demotions go from then on, and above that
+//! another where it is still more than `ratio` times the store. These levels are of one run each. A byte then costs what the first level is
+//! larger than the store, and `ratio` for each level behind it: two and ten at twenty times. Reads that the store does not answer ask one
+//! filter more, and a tenth of the data may be there twice. A level that is there stays until it would be wanted only at half
+//! that size, and is merged down then. Merges between levels are those of leveled compaction ([`leveled`]): the tables that drag the fewest
+//! bytes along first; runs that the last level has from before are merged into one ahead of that.
 //!
-//! Where the last tier is short of room nothing is laid on anything, and [`reclaim`] merges what is.
+//! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
 use super::msc::RangeView;
 use super::{Plan, View, fragmented, leveled};
-use crate::version::LEVELS_MAX;
-
-/// The level that the log is.
-pub(crate) const LEVEL: usize = LEVELS_MAX - 1;
 
 /// What lies on a range's oldest tables is merged with them once it would have more than one part in so many of their bytes.
 const UPPER_SHARE: u64 = 2;
+
+/// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
+/// empty.
+pub(crate) fn targets(levels: &[u64], store_bytes: u64, ratio: u64) -> Vec<u64> {
+    let mut targets = vec![0; levels.len()];
+    let Some(last) = levels.len().checked_sub(1) else { return targets };
+    targets[last] = levels[last];
+    // Level 0 is for runs that overlap.
+    for level in (2..levels.len()).rev() {
+        let most = store_bytes.saturating_mul(ratio);
+        let is_wanted = targets[level] > if levels[level - 1] > 0 { most / 2 } else { most };
+        if !is_wanted {
+            break;
+        }
+        targets[level - 1] = targets[level] / ratio;
+    }
+    targets
+}
+
+/// The level that demotions go to: the first that is wanted, or that has anything, since no newer version may come to lie
+/// below an older one.
+pub(crate) fn first_level(levels: &[u64], store_bytes: u64, ratio: u64) -> usize {
+    let wanted = targets(levels, store_bytes, ratio);
+    let is_there = wanted.iter().zip(levels).position(|(wanted, bytes)| wanted + bytes > 0);
+    is_there.unwrap_or(levels.len().saturating_sub(1))
+}
+
+/// The next merge between levels, if one is due: of the level that is furthest over its target.
+pub(crate) fn plan(view: &View) -> Option<Plan> {
+    let store = view.store.as_ref()?;
+    let levels: Vec<u64> = view.levels.iter().map(|level| level.bytes()).collect();
+    let mut due: Vec<(f64, usize)> = targets(&levels, store.bytes, view.ratio)
+        .into_iter()
+        .take(levels.len() - 1)
+        .enumerate()
+        .filter_map(|(level, target)| {
+            let idle = view.idle_bytes(level);
+            (idle > target).then(|| (idle as f64 / target.max(1) as f64, level))
+        })
+        .collect();
+    due.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let down = due.into_iter().flat_map(|(_, level)| merges_of(view, level));
+    // What comes down meets one run.
+    let last = levels.len() - 1;
+    let is_of_one_run = !view.levels[last].has_several_runs();
+    let has_more = levels[1..last].iter().any(|bytes| *bytes > 0);
+    leveled::first_that_fits(view, into_oldest(view).filter(|_| has_more && !is_of_one_run))
+        .or_else(|| leveled::first_that_fits(view, down.filter(|_| is_of_one_run)))
+}
+
+/// While writers are refused for want of room, what has something below it, or lies on something, is merged with that, due or not: what it
+/// replaces and deletes there gives its room back.
+pub(crate) fn reclaim(view: &View) -> Option<Plan> {
+    if !view.reclaim || view.store.is_none() {
+        return None;
+    }
+    let last = view.levels.len() - 1;
+    let is_of_one_run = !view.levels[last].has_several_runs();
+    let down = (1..last).filter(|_| is_of_one_run).flat_map(|level| merges_of(view, level));
+    leveled::first_that_fits(view, into_oldest(view).chain(down))
+}
+
+/// Merges of what lies on the last level's oldest run with that.
+fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
+    let last = view.levels.len() - 1;
+    view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
+}
+
+fn merges_of(view: &View, level: usize) -> impl Iterator<Item = Plan> + '_ {
+    leveled::merges_between(view, level, level + 1)
+}
 
 /// Whether so many bytes that go are laid on a range's tables, where up to `runs_max` runs may lie on one another.
 pub(crate) fn is_laid_on(range: &RangeView, runs_max: u64, goes: u64) -> bool {
     let oldest = range.table_bytes - range.upper_bytes;
     oldest > 0 && range.age + 1 < runs_max && (range.upper_bytes + goes) * UPPER_SHARE <= oldest
-}
-
-/// While writers are refused for want of room, what lies on others is merged with them, due or not: what it replaces and deletes gives its
-/// room back.
-pub(crate) fn reclaim(view: &View) -> Option<Plan> {
-    let guards = view.levels[LEVEL].guards.iter().filter(|_| view.reclaim && view.store.is_some());
-    leveled::first_that_fits(view, guards.flat_map(|guard| fragmented::each_into_oldest(view, LEVEL, guard)))
 }
 
 #[cfg(test)]
@@ -41,6 +108,71 @@ mod tests {
     use super::super::leveled::tests::view;
     use super::*;
     use expect_test::{Expect, expect};
+
+    #[test]
+    fn a_level_more_for_each_time_that_the_log_is_as_much_larger() {
+        let of = |last| {
+            let levels = [0, 0, 0, 0, 0, 0, 0, last];
+            (targets(&levels, 10, 10)[3..].to_vec(), first_level(&levels, 10, 10))
+        };
+        assert_eq!(of(0), (vec![0, 0, 0, 0, 0], 7));
+        assert_eq!(of(100), (vec![0, 0, 0, 0, 100], 7));
+        assert_eq!(of(101), (vec![0, 0, 0, 10, 101], 6));
+        assert_eq!(of(1_000), (vec![0, 0, 0, 100, 1_000], 6));
+        assert_eq!(of(1_010), (vec![0, 0, 10, 101, 1_010], 5));
+        // However small the store: level 0 is none of them.
+        assert_eq!(first_level(&[0, 0, 0, 0, 0, 0, 0, u64::MAX], 0, 2), 1);
+        assert_eq!(first_level(&[], 10, 10), 0);
+    }
+
+    #[test]
+    fn a_level_stays_until_half_of_what_made_it() {
+        let of = |above, last| {
+            let levels = [0, 0, 0, 0, 0, 0, above, last];
+            (targets(&levels, 10, 10)[6], first_level(&levels, 10, 10))
+        };
+        assert_eq!(of(5, 60), (6, 6));
+        // What is still there has to go before anything may go past it.
+        assert_eq!(of(5, 50), (0, 6));
+        assert_eq!(of(0, 60), (0, 7));
+    }
+
+    fn check(text: &str, expected: Expect) {
+        let store = Some(StoreView { bytes: 10, ..StoreView::default() });
+        let view = View { store, ..view(text) };
+        let planned = plan(&view).or_else(|| reclaim(&view));
+        expected.assert_eq(&planned.map_or("nothing".to_owned(), |plan| plan.to_string()));
+    }
+
+    #[test]
+    fn what_is_over_goes_down_the_cheapest_first() {
+        let last = "L7: 8[a..c,60] 9[d..f,60]";
+        check(&format!("L6: 1[a..b,6] 2[d..e,6]\n{last}"), expect!["nothing"]);
+        check(
+            &format!("L6: 1[a..b,6] 2[d..e,8]\n{last}"),
+            expect!["merge L6: #2 L7: #9 into L7 [d..f], tombstones go"],
+        );
+        check(&format!("L6: 1[a..b,6] 2[g..h,8]\n{last}"), expect!["move #2 from L6 to L7"]);
+        // Not where a demotion, or another merge, is at work.
+        check(
+            &format!("L6: 1[a..b,6] 2[d..e,8]\n{last}\nrunning L6 d..da"),
+            expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"],
+        );
+        check(&format!("L6: 1[a..b,6] 2[d..e,8]!\n{last}"), expect!["nothing"]);
+    }
+
+    #[test]
+    fn an_unwanted_level_goes() {
+        check("L6: 1[a..b,1]\nL7: 8[a..c,50]", expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"]);
+        check("L6: 1[a..b,1]", expect!["move #1 from L6 to L7"]);
+    }
+
+    #[test]
+    fn who_is_refused_gets_what_deletes_leave() {
+        let levels = "L6: 1[a..b,6]\nL7: 8[a..c,60] 9[d..f,60]";
+        check(levels, expect!["nothing"]);
+        check(&format!("{levels}\nreclaim"), expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"]);
+    }
 
     #[test]
     fn what_goes_is_laid_on_until_that_is_half_of_what_is_there_or_has_many_runs() {
@@ -54,11 +186,6 @@ mod tests {
         assert!(!is_laid_on(&range(0, 0), 1, 1) && !is_laid_on(&RangeView::default(), 4, 1));
     }
 
-    fn check(text: &str, expected: Expect) {
-        let view = View { store: Some(StoreView::default()), ..view(text) };
-        expected.assert_eq(&reclaim(&view).map_or("nothing".to_owned(), |plan| plan.to_string()));
-    }
-
     #[test]
     fn who_is_refused_gets_what_lies_on_others_merged() {
         let log = "L7: 1[a..b,6] | 2[a..c,6] 3[x..y,6] | 8[a..c,60] 9[d..f,60]";
@@ -70,5 +197,15 @@ mod tests {
             expect!["merge L7: #3 into L7 [x..y], tombstones go"],
         );
         check("L7: 8[a..c,60] 9[d..f,60]\nreclaim", expect!["nothing"]);
+    }
+
+    #[test]
+    fn what_comes_down_meets_one_run() {
+        let upper = "L6: 1[a..b,6] 2[d..e,8]";
+        let last = "L7: 3[d..da,6] | 8[a..c,60] 9[d..f,60]";
+        check(&format!("{upper}\n{last}"), expect!["merge L7: #3 L7: #9 into L7 [d..f], tombstones go"]);
+        check(&format!("{upper}\n{last}\nrunning L7 d..da"), expect!["nothing"]);
+        // With one level they stay.
+        check(last, expect!["nothing"]);
     }
 }

@@ -21,7 +21,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
-use crate::policy::sorted_log;
 use crate::range_tombstones::Erased;
 use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
 use crate::tracker::{Pinning, Seen};
@@ -37,10 +36,13 @@ type Keys = (Vec<u8>, Vec<u8>);
 
 /// What a demotion is to do.
 pub(in crate::engine) struct Demotion<'a> {
-    /// All of the sorted log that have its keys, unless its outputs are laid on these.
+    /// All of the level that have its keys, unless its outputs are laid on these.
     pub(in crate::engine) tables: &'a [u64],
+    pub(in crate::engine) level: usize,
     /// Of the run that the outputs join, or make: 0 is the oldest.
     pub(in crate::engine) age: u64,
+    /// Nothing older of its keys lies below.
+    pub(in crate::engine) bottom: bool,
     pub(in crate::engine) from: &'a [u8],
     pub(in crate::engine) to: &'a [u8],
     pub(in crate::engine) pinning: &'a Pinning,
@@ -217,7 +219,7 @@ impl Engine {
             return self.commit_demotion(store, &gone, &<_>::default(), <_>::default(), &<_>::default());
         }
         let entries = written.entries();
-        let level = version.levels.get(sorted_log::LEVEL);
+        let level = version.levels.get(demotion.level);
         let named = |run: &Run| -> Vec<Arc<TableHandle>> {
             let named = |table: &&Arc<TableHandle>| demotion.tables.contains(&table.meta.number);
             run.tables.iter().filter(named).cloned().collect()
@@ -251,10 +253,10 @@ impl Engine {
         };
         let job = RunJob {
             need,
-            level: sorted_log::LEVEL,
+            level: demotion.level,
             bounds: &self.cuts_of(version, demotion),
             links: false,
-            bottom: demotion.age == 0 || planted::has(Bug::TombstonesDroppedOnTop),
+            bottom: demotion.bottom || planted::has(Bug::TombstonesDroppedOnTop),
             cause: Cause::Demotion,
             paced: &paced,
             keys: (None, None),
@@ -285,7 +287,7 @@ impl Engine {
             placed => placed,
         };
         let added = made.iter().map(|meta| AddedTable {
-            level: sorted_log::LEVEL as u32,
+            level: demotion.level as u32,
             age: demotion.age,
             meta: meta.clone(),
         });
@@ -308,10 +310,10 @@ impl Engine {
     /// rewritten with what lies on it and no more.
     fn cuts_of(&self, version: &Version, demotion: &Demotion<'_>) -> Vec<Vec<u8>> {
         let (from, to) = (demotion.from, demotion.to);
-        let mut cuts = self.bounds_between(sorted_log::LEVEL, from, to);
+        let mut cuts = self.bounds_between(demotion.level, from, to);
         if demotion.age > 0 {
             let guards =
-                version.levels.get(sorted_log::LEVEL).map_or(&[][..], |level| level.guards_of(from, to));
+                version.levels.get(demotion.level).map_or(&[][..], |level| level.guards_of(from, to));
             let oldest = guards.iter().filter_map(|guard| guard.runs.last()).flat_map(|run| &run.tables);
             let within =
                 oldest.map(|table| &table.meta.smallest).filter(|first| from < &first[..] && &first[..] < to);

@@ -9,7 +9,7 @@ use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View, sort
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
 use crate::tracker::{Asked, COUNTS, Pinning};
-use crate::version::{Level, TableMeta};
+use crate::version::{LEVELS_MAX, Level, TableMeta};
 use cuesta_sched::atomic::Ordering;
 
 /// Demotion begins when free slots are less than one part in so many of the slabs, and ends at the other (PrismDB's
@@ -22,8 +22,8 @@ const PINNED_OF: (u64, u64) = (4, 5);
 const COPIES_OF: (u64, u64) = (9, 10);
 /// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for that.
 const DEAR: u64 = 16;
-/// The log has one run where the last tier has less free than so many times what it keeps for deletes and merges: newer
-/// ones take room for what they have newer, and their merges take more.
+/// The log has one level of one run where the last tier has less free than so many times what it keeps for deletes and merges: levels
+/// and runs above take room for what they have newer, and their merges take more.
 const ROOMY: u64 = 2;
 /// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range should have,
 /// and no finer: each is looked at for every plan.
@@ -205,6 +205,15 @@ impl Engine {
         let (free, high, low) = self.room_in(store);
         let is_roomy =
             self.tiers.all.last().is_none_or(|tier| tier.free_bytes() > ROOMY * self.reserve(tier));
+        let bytes = if is_roomy { self.slab_bytes_max(store) } else { u64::MAX };
+        let levels = &current.version.levels;
+        let bytes_of = |level| {
+            let tables = levels.get(level).into_iter().flat_map(Level::tables);
+            tables.map(|table| table.meta.data_bytes).sum()
+        };
+        let level_bytes: [u64; LEVELS_MAX] = std::array::from_fn(bytes_of);
+        let level = sorted_log::first_level(&level_bytes, bytes, self.options.level_ratio.into());
+        let has_runs = is_roomy && level + 1 == LEVELS_MAX;
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let mut view = {
             let mut state = store.state.lock();
@@ -217,7 +226,9 @@ impl Engine {
                 spares_hot: !(state.demoting || state.starved),
                 pressed: state.starved,
                 missing: low.saturating_sub(free),
-                runs_max: if is_roomy { self.options.log_runs_max.into() } else { 1 },
+                bytes,
+                level,
+                runs_max: if has_runs { self.options.log_runs_max.into() } else { 1 },
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
                 ..StoreView::default()
@@ -230,7 +241,7 @@ impl Engine {
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
             view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
-            view.ranges = self.ranges(current);
+            view.ranges = self.ranges(current, level);
         }
         Some(view)
     }
@@ -274,13 +285,13 @@ impl Engine {
         }
     }
 
-    /// The key ranges of one pile of the sorted log each (of several, where these are small, so that they become one), or of as many objects
+    /// The key ranges of one pile of the level each (of several, where these are small, so that they become one), or of as many objects
     /// as twice a table's. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier
     /// has no room for that.
-    fn ranges(&self, current: &Current) -> Vec<RangeView> {
+    fn ranges(&self, current: &Current, level: usize) -> Vec<RangeView> {
         let contents: &Contents = &current.contents;
         let index = &contents.index;
-        let level = current.version.levels.get(sorted_log::LEVEL);
+        let level = current.version.levels.get(level);
         let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
         let mut groups: Vec<Vec<Pile<'_>>> = vec![Vec::new()];
         for pile in level.map_or_else(Vec::new, piles) {
