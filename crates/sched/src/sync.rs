@@ -6,8 +6,13 @@
 //!
 //! A wait on a [`Condvar`] is announced before the lock is given up, and there is no yield point between; so no
 //! notification is lost, of another task or of an outsider.
+//!
+//! The standard library's notification is a system call, whether anybody waits or not; so waiters are counted. A waiter counts itself while
+//! it has the lock: who changes under the lock what it waits for, and notifies after that, finds it counted, or is found to have
+//! changed it.
 
 use crate::Sched;
+use crate::atomic::{AtomicU64, Ordering};
 use crate::real;
 use crate::sim::{OneIn, Sim, Wait, Woken};
 use std::ops::{Deref, DerefMut};
@@ -111,13 +116,15 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Condvar {
     inner: real::sync::Condvar,
+    /// Threads that wait for `inner`.
+    waiters: AtomicU64,
     sim: Option<Arc<Sim>>,
 }
 
 impl Condvar {
     /// A condition variable of `sched`.
     pub fn new(sched: &Sched) -> Self {
-        Self { inner: real::sync::Condvar::new(), sim: sched.sim.clone() }
+        Self { inner: real::sync::Condvar::new(), waiters: AtomicU64::new(0), sim: sched.sim.clone() }
     }
 
     /// Gives the lock up, waits for a notification, and takes the lock again. Wakes may be spurious.
@@ -130,7 +137,9 @@ impl Condvar {
             return lock.lock();
         }
         let MutexGuard { inner, lock, release } = guard;
+        self.waiters.fetch_add(1, Ordering::SeqCst);
         let inner = self.inner.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
         MutexGuard { inner, lock, release }
     }
 
@@ -144,13 +153,17 @@ impl Condvar {
             return (lock.lock(), woken == Woken::ByTime);
         }
         let MutexGuard { inner, lock, release } = guard;
+        self.waiters.fetch_add(1, Ordering::SeqCst);
         let (inner, result) = self.inner.wait_timeout(inner, limit).unwrap_or_else(PoisonError::into_inner);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
         (MutexGuard { inner, lock, release }, result.timed_out())
     }
 
     /// Wakes one waiter.
     pub fn notify_one(&self) {
-        self.inner.notify_one();
+        if self.is_waited_for() {
+            self.inner.notify_one();
+        }
         if let Some(sim) = &self.sim {
             sim.wake_one(self.notice());
         }
@@ -158,10 +171,16 @@ impl Condvar {
 
     /// Wakes all waiters.
     pub fn notify_all(&self) {
-        self.inner.notify_all();
+        if self.is_waited_for() {
+            self.inner.notify_all();
+        }
         if let Some(sim) = &self.sim {
             sim.wake_all(self.notice());
         }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
     }
 
     fn task(&self) -> Option<(&Sim, u64)> {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
-    /// table=SIZE; memtable=SIZE; pinned=PERCENT; runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL for persistent
-    /// memory as its only tier
+    /// table=SIZE; memtable=SIZE; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
+    /// for persistent memory as its only tier
     #[arg(default_value = "")]
     variant: String,
 }

@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// Entries of a memtable that an estimate looks at.
 const WALK_MAX: usize = 10_000;
+/// Slots that one looks at.
+const SAMPLE: u64 = 16;
 
 /// What a container says of a key.
 enum Answer {
@@ -103,7 +105,7 @@ impl Engine {
         let to = range.high_key().map_or(index.end(), |key| index.seek(key));
         if from < to {
             entries += index.count(from, to) as f64;
-            bytes += current.contents.slot_bytes_between(from, to) as f64;
+            bytes += current.contents.slot_bytes_between(from, to, SAMPLE) as f64;
         }
         for memtable in current.memtables() {
             let mut cursor = MemCursor::new(memtable.clone());

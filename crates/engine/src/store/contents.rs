@@ -109,16 +109,16 @@ impl Contents {
         self
     }
 
-    /// Bytes of slots between two positions, from a sample of the entries there.
-    pub(crate) fn slot_bytes_between(&self, from: Position, to: Position) -> u64 {
-        const SAMPLE: u64 = 16;
+    /// Bytes of slots between two positions, from so many of the entries there, evenly.
+    pub(crate) fn slot_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
         let entries = self.index.count(from, to);
-        let (mut at, mut seen, mut bytes, mut key) = (from, 0, 0, Vec::new());
-        while at < to && seen < SAMPLE {
-            if let Some(location) = self.index.entry_to(at, &mut key) {
+        let step = entries.div_ceil(sample).max(1);
+        let (mut at, mut seen, mut bytes) = (from, 0, 0);
+        while at < to {
+            if let Some(location) = self.index.location(at) {
                 bytes += self.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
             }
-            at = self.index.next(at);
+            at = self.index.skip(at, step);
             seen += 1;
         }
         (bytes * entries).checked_div(seen).unwrap_or(0)

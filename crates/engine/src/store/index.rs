@@ -296,6 +296,11 @@ impl Index {
         Some(leaf.entry(at.entry).1)
     }
 
+    /// Where the object at a position lies.
+    pub(crate) fn location(&self, at: Position) -> Option<Location> {
+        Some(self.leaves.get(at.leaf)?.entry(at.entry).1)
+    }
+
     /// Where the versions of `key` lie, newest first.
     pub(crate) fn locations<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = Location> + 'a {
         let mut at = self.seek(key);

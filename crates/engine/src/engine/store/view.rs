@@ -30,6 +30,8 @@ const ROOMY: u64 = 2;
 const TIGHT_PIECES: u64 = 32;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
+/// And whose size is asked, of each range for each plan.
+const SIZES_SAMPLE: u64 = 4;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
 const COPIES_SHARE: u64 = 16;
 const COPIES_SAMPLE: u64 = 512;
@@ -172,7 +174,7 @@ impl Engine {
     pub(super) fn pinning(&self, store: &Store, current: &Current) -> Pinning {
         let Some(tracker) = &current.tracker else { return Pinning::NONE };
         let index = &current.contents.index;
-        let all_bytes = current.contents.slot_bytes_between(index.first(), index.end());
+        let all_bytes = current.contents.slot_bytes_between(index.first(), index.end(), SAMPLE);
         let object_bytes = all_bytes / index.entries().max(1);
         let budget = self.slab_bytes_max(store);
         let most = budget / PINNED_OF.1 * PINNED_OF.0 / object_bytes.max(1);
@@ -311,7 +313,7 @@ impl Engine {
             let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
             let to = groups.get(i + 1).and_then(|next| smallest(next)).unwrap_or_else(|| AFTER_ALL.to_vec());
             let ends = (index.seek(&from), index.seek(&to));
-            let object_bytes = contents.slot_bytes_between(ends.0, ends.1);
+            let object_bytes = contents.slot_bytes_between(ends.0, ends.1, SIZES_SAMPLE);
             // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
             let entries = index.count(ends.0, ends.1).max(1);
             let room = policy::msc::fitting(free).saturating_sub(data_bytes_of(group));
@@ -324,6 +326,7 @@ impl Engine {
                 cuts.retain(|cut| &cut[..] <= first.smallest || &cut[..] > last.largest);
             }
             let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
+            let is_one = bounds.len() == 2;
             for bounds in bounds.windows(2) {
                 let (from, to) = (bounds[0].clone(), bounds[1].clone());
                 let ends = (index.seek(&from), index.seek(&to));
@@ -336,7 +339,10 @@ impl Engine {
                 ranges.push(RangeView {
                     objects: index.count(ends.0, ends.1),
                     tombstones: index.tombstones(ends.0, ends.1),
-                    object_bytes: contents.slot_bytes_between(ends.0, ends.1),
+                    object_bytes: match is_one {
+                        true => object_bytes,
+                        false => contents.slot_bytes_between(ends.0, ends.1, SIZES_SAMPLE),
+                    },
                     tables: met.iter().map(|(_, table)| table.number).collect(),
                     table_bytes: bytes(0),
                     table_entries: met.iter().map(|(_, table)| table.entries).sum(),
