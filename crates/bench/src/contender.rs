@@ -240,15 +240,25 @@ fn anonymous_bytes() -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Bytes that files under a place have allocated. What comes and goes meanwhile counts or does not.
+/// Bytes that files under a place have allocated. What comes and goes meanwhile counts or does not; what is renamed does once.
 fn bytes_under(place: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(place) else { return 0 };
-    let bytes = |entry: std::fs::DirEntry| match entry.metadata() {
-        Ok(meta) if meta.is_dir() => bytes_under(&entry.path()),
-        Ok(meta) => meta.blocks() * BLOCK,
-        Err(_) => 0,
-    };
-    entries.flatten().map(bytes).sum()
+    let mut blocks = BTreeMap::new();
+    look_under(place, &mut blocks);
+    blocks.values().sum::<u64>() * BLOCK
+}
+
+/// Adds the files under a place, and their blocks, each by what it is and not by its name.
+fn look_under(place: &Path, blocks: &mut BTreeMap<(u64, u64), u64>) {
+    let Ok(entries) = std::fs::read_dir(place) else { return };
+    for entry in entries.flatten() {
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() => look_under(&entry.path(), blocks),
+            Ok(meta) => {
+                blocks.insert((meta.dev(), meta.ino()), meta.blocks());
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 /// Unit in which the kernel tells what a file has allocated.
@@ -378,5 +388,18 @@ mod tests {
         assert!(ran.usage.anonymous_bytes_peak > 64 << 10 && ran.usage.counts.is_none(), "{:?}", ran.usage);
         let error = respond(Request::Close, &mut store, &open).unwrap_err();
         assert!(error.contains("cannot be closed"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_met_under_two_names_counts_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("a"), vec![1; 64 << 10]).unwrap();
+        let alone = bytes_under(dir.path());
+        assert!(alone > 0);
+        std::fs::hard_link(dir.path().join("a"), dir.path().join("sub/b")).unwrap();
+        assert_eq!(bytes_under(dir.path()), alone);
+        std::fs::write(dir.path().join("sub/c"), vec![1; 64 << 10]).unwrap();
+        assert_eq!(bytes_under(dir.path()), 2 * alone);
     }
 }
