@@ -2,7 +2,9 @@
 //!
 //! A medium that loses a write leaves what was there before: an older object, whole, at its place, and with its checksum. So
 //! the manifest counts how often each slot was given to an object, and an object in a slot says the count that was its own.
-//! A count is a byte, and begins anew after 255: what is missed is a write that was lost at the 256th use after the one that it leaves.
+//!
+//! Two things are missed. A count is a byte, and begins anew after 255: so what the 256th use before left. And a write that no edit has
+//! taken, since its flush failed or a crash came first, is of the same use as the next one to that slot: so what that left.
 //!
 //! An edit that takes a slot, or announces it, begins its next use ([`crate::version::Catalog::apply`]); to take what was announced does
 //! not. Whoever writes to a slot that no edit has taken yet knows that the next one is meant. A slot that a reader can see is not given out again
@@ -37,7 +39,7 @@ impl Generations {
         Self((0..slots).map(|_| AtomicU8::new(0)).collect())
     }
 
-    /// Which use of `slot` the manifest knows of; the first one is never asked for past the slab's end.
+    /// Which use of `slot` the manifest knows of; 0 past the slab's end.
     pub(crate) fn of(&self, slot: u32) -> Generation {
         Generation(self.0.get(slot as usize).map_or(0, |count| count.load(Ordering::Relaxed)))
     }
