@@ -178,10 +178,11 @@ mod tests {
     #[test]
     fn a_variant_sets_what_it_names_and_refuses_what_nobody_knows() {
         let (varied, memory) =
-            vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30,runs=5").unwrap();
+            vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30,runs=5,log-runs=1")
+                .unwrap();
         assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
         assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
-        assert_eq!((varied.runs_max, memory), (5, None));
+        assert_eq!((varied.runs_max, varied.log_runs_max, memory), (5, 1, None));
         let (plain, _) = vary(Options::at("x"), "").unwrap();
         assert_eq!((varied.pinned_percent, plain.pinned_percent), (Some(30), None));
         let (linked, memory) =
