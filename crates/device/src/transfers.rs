@@ -7,7 +7,11 @@
 //! past its end a transfer is left to its owner. Threads are started when first needed and end with the last file and
 //! directory that uses them.
 //!
-//! A submitted transfer costs one allocation, two short locks of the queue and one of its own.
+//! A transfer of some pages that the medium does faster than a thread is woken is its owner's from the start. Whether it does
+//! is told by what the last ones took ([`Pace`]).
+//!
+//! A submitted transfer costs one allocation, two short locks of the queue and one of its own; its owner's own costs the
+//! allocation and no lock.
 
 use crate::{AlignedBuf, Pending, ReadRequest, Ticket, WriteRequest};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
@@ -16,11 +20,20 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 /// Threads at most: what a drive of the kind that needs them has in flight is worth little beyond.
 const THREADS_MAX: usize = 8;
 /// Transfers that wait for a thread, at most.
 const QUEUE_MAX: usize = 256;
+
+/// Bytes of a transfer that a fast medium's owner does himself, at most.
+const SHORT_BYTES: usize = 16 << 10;
+/// What handing a transfer over costs, about: a thread to wake and to switch to, and back.
+const HANDING_OVER: Duration = Duration::from_micros(20);
+/// How many short transfers, more of one kind than of the other, are remembered.
+const PACE_MAX: i32 = 32;
 
 /// The threads of one directory.
 #[derive(Debug)]
@@ -32,8 +45,28 @@ pub(crate) struct Transfers {
 
 #[derive(Debug)]
 struct Shared {
+    sched: Sched,
     queue: Mutex<Queue>,
     changed: Condvar,
+    pace: Pace,
+}
+
+/// Whether most of the last short transfers took less than handing them over: how many more did than did not. A mean would
+/// not do, since one that is interrupted takes a thousand times what others take.
+#[derive(Debug, Default)]
+struct Pace(AtomicI32);
+
+impl Pace {
+    fn is_fast(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= 0
+    }
+
+    fn note(&self, took: Duration) {
+        let step = if took < HANDING_OVER { 1 } else { -1 };
+        // One of two at once may be lost: it is a tally.
+        let tally = self.0.load(Ordering::Relaxed) + step;
+        self.0.store(tally.clamp(-PACE_MAX, PACE_MAX), Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,12 +101,24 @@ enum State {
 
 impl Transfers {
     pub(crate) fn new(sched: &Sched) -> Self {
-        let shared = Shared { queue: Mutex::new(sched, Queue::default()), changed: Condvar::new(sched) };
+        let shared = Shared {
+            sched: sched.clone(),
+            queue: Mutex::new(sched, Queue::default()),
+            changed: Condvar::new(sched),
+            pace: Pace::default(),
+        };
         Self { sched: sched.clone(), shared: Arc::new(shared), threads: Mutex::new(sched, Vec::new()) }
     }
 
     /// Queues a read or a write of `file`.
     pub(crate) fn submit(&self, file: &Arc<File>, request: Request) -> Ticket {
+        if request.bytes() <= SHORT_BYTES && self.shared.pace.is_fast() {
+            return Ticket::pending(Box::new(Own {
+                file: file.clone(),
+                request,
+                shared: self.shared.clone(),
+            }));
+        }
         let is_write = matches!(request, Request::Write(_));
         let state = Mutex::new(&self.sched, State::Waiting(request));
         let transfer = Arc::new(Transfer { file: file.clone(), state, done: Condvar::new(&self.sched) });
@@ -128,12 +173,25 @@ impl Shared {
             };
             drop(queue);
             if let Some(request) = transfer.take() {
-                let result = request.carry_out(&transfer.file);
+                let result = self.carry_out(request, &transfer.file);
                 *transfer.state.lock() = State::Done(result);
                 transfer.done.notify_all();
             }
             queue = self.queue.lock();
         }
+    }
+}
+
+impl Shared {
+    /// Does it, and sees what it takes.
+    fn carry_out(&self, request: Request, file: &File) -> io::Result<AlignedBuf> {
+        if request.bytes() > SHORT_BYTES {
+            return request.carry_out(file);
+        }
+        let begun = self.sched.now();
+        let result = request.carry_out(file);
+        self.pace.note(self.sched.now().saturating_sub(begun));
+        result
     }
 }
 
@@ -152,6 +210,13 @@ impl Transfer {
 }
 
 impl Request {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Read(read) => read.buffer.len(),
+            Self::Write(write) => write.bytes,
+        }
+    }
+
     /// Does it, and hands the buffer back.
     pub(crate) fn carry_out(self, file: &File) -> io::Result<AlignedBuf> {
         match self {
@@ -167,6 +232,20 @@ impl Request {
     }
 }
 
+/// A transfer that nobody but its owner knows of.
+#[derive(Debug)]
+struct Own {
+    file: Arc<File>,
+    request: Request,
+    shared: Arc<Shared>,
+}
+
+impl Pending for Own {
+    fn wait(self: Box<Self>) -> io::Result<AlignedBuf> {
+        self.shared.carry_out(self.request, &self.file)
+    }
+}
+
 /// The owner's end.
 #[derive(Debug)]
 struct Owned {
@@ -177,7 +256,7 @@ struct Owned {
 impl Pending for Owned {
     fn wait(self: Box<Self>) -> io::Result<AlignedBuf> {
         if let Some(request) = self.transfer.take() {
-            return request.carry_out(&self.transfer.file);
+            return self.shared.carry_out(request, &self.transfer.file);
         }
         let mut state = self.transfer.state.lock();
         loop {
@@ -202,28 +281,31 @@ mod tests {
     use super::*;
     use crate::{ALIGNMENT, Access, Directory, FileDirectory};
 
+    /// Threads are asked whatever the medium does.
+    const LONG: usize = SHORT_BYTES + ALIGNMENT;
+
     #[test]
     fn many_reads_under_way_each_give_their_own_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let directory = FileDirectory::open(dir.path()).unwrap().with_threads(&Sched::real(1));
         let file = directory.create("x", Access::Buffered).unwrap();
         for i in 0..100u8 {
-            file.write_at(&[i; ALIGNMENT], u64::from(i) * ALIGNMENT as u64).unwrap();
+            file.write_at(&[i; LONG], u64::from(i) * LONG as u64).unwrap();
         }
         for round in 0..50u64 {
             let at = |i: u64| (i * 7 + round) % 100;
             let submit = |i| {
-                let buffer = AlignedBuf::zeroed(ALIGNMENT);
-                file.submit(ReadRequest { buffer, offset: at(i) * ALIGNMENT as u64 })
+                let buffer = AlignedBuf::zeroed(LONG);
+                file.submit(ReadRequest { buffer, offset: at(i) * LONG as u64 })
             };
             let mut tickets: Vec<_> = (0..20).map(submit).collect();
             // Some are never waited for.
             drop(tickets.split_off(15));
             for (i, ticket) in tickets.into_iter().enumerate() {
-                assert_eq!(ticket.wait().unwrap()[..], [at(i as u64) as u8; ALIGNMENT]);
+                assert_eq!(ticket.wait().unwrap()[..], [at(i as u64) as u8; LONG]);
             }
         }
-        let past = ReadRequest { buffer: AlignedBuf::zeroed(ALIGNMENT), offset: 100 * ALIGNMENT as u64 };
+        let past = ReadRequest { buffer: AlignedBuf::zeroed(LONG), offset: 100 * LONG as u64 };
         assert_eq!(file.submit(past).wait().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -232,11 +314,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sched = Sched::real(1);
         let path = dir.path().join("x");
-        std::fs::write(&path, [7; ALIGNMENT]).unwrap();
+        std::fs::write(&path, [7; LONG]).unwrap();
         let transfers = Transfers::new(&sched);
         let file = Arc::new(File::open(path).unwrap());
         for _ in 0..3 {
-            let buffer = AlignedBuf::zeroed(ALIGNMENT);
+            let buffer = AlignedBuf::zeroed(LONG);
             assert_eq!(
                 transfers.submit(&file, Request::Read(ReadRequest { buffer, offset: 0 })).wait().unwrap()[0],
                 7
@@ -251,24 +333,18 @@ mod tests {
         let directory = FileDirectory::open(dir.path()).unwrap().with_threads(&Sched::real(1));
         let file = directory.create("x", Access::Buffered).unwrap();
         let submit = |i: u8| {
-            let mut buffer = AlignedBuf::zeroed(2 * ALIGNMENT);
+            let mut buffer = AlignedBuf::zeroed(2 * LONG);
             buffer.fill(i);
-            file.submit_write(WriteRequest {
-                buffer,
-                bytes: ALIGNMENT,
-                offset: u64::from(i) * ALIGNMENT as u64,
-            })
+            file.submit_write(WriteRequest { buffer, bytes: LONG, offset: u64::from(i) * LONG as u64 })
         };
         let tickets: Vec<_> = (0..100).map(submit).collect();
         for (i, ticket) in tickets.into_iter().enumerate() {
             assert_eq!(ticket.wait().unwrap()[0], i as u8);
         }
-        assert_eq!(file.len().unwrap(), 100 * ALIGNMENT as u64);
-        let mut bytes = vec![0; 100 * ALIGNMENT];
+        assert_eq!(file.len().unwrap(), 100 * LONG as u64);
+        let mut bytes = vec![0; 100 * LONG];
         file.read_at(&mut bytes, 0).unwrap();
-        assert!(
-            bytes.chunks(ALIGNMENT).enumerate().all(|(i, page)| page.iter().all(|byte| *byte == i as u8))
-        );
+        assert!(bytes.chunks(LONG).enumerate().all(|(i, page)| page.iter().all(|byte| *byte == i as u8)));
     }
 
     #[test]
@@ -276,11 +352,59 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let transfers = Transfers::new(&Sched::real(1));
         let file = Arc::new(File::create(dir.path().join("x")).unwrap());
-        let buffer = AlignedBuf::zeroed(ALIGNMENT);
-        let request = Request::Write(WriteRequest { buffer, bytes: ALIGNMENT, offset: 0 });
+        let buffer = AlignedBuf::zeroed(LONG);
+        let request = Request::Write(WriteRequest { buffer, bytes: LONG, offset: 0 });
         let ticket = transfers.submit(&file, request);
         assert_eq!(transfers.threads.lock().len(), 1);
         ticket.wait().unwrap();
-        assert_eq!(file.metadata().unwrap().len(), ALIGNMENT as u64);
+        assert_eq!(file.metadata().unwrap().len(), LONG as u64);
+    }
+    #[test]
+    fn short_ones_are_their_owners_where_the_medium_is_fast() {
+        let dir = tempfile::tempdir().unwrap();
+        let transfers = Transfers::new(&Sched::real(1));
+        let path = dir.path().join("x");
+        std::fs::write(&path, [7; LONG]).unwrap();
+        let file = Arc::new(File::options().read(true).write(true).open(path).unwrap());
+        let read = |bytes| Request::Read(ReadRequest { buffer: AlignedBuf::zeroed(bytes), offset: 0 });
+        let submit = |bytes| (0..3).map(|_| transfers.submit(&file, read(bytes))).collect::<Vec<_>>();
+        let all_there = |tickets: Vec<Ticket>| {
+            tickets.into_iter().for_each(|ticket| assert_eq!(ticket.wait().unwrap()[0], 7));
+        };
+        let threads = || transfers.threads.lock().len();
+        let pace = &transfers.shared.pace;
+
+        // However long these take.
+        (0..PACE_MAX).for_each(|_| pace.note(Duration::ZERO));
+        all_there(submit(SHORT_BYTES));
+        let write = WriteRequest { buffer: AlignedBuf::zeroed(SHORT_BYTES), bytes: SHORT_BYTES, offset: 0 };
+        transfers.submit(&file, Request::Write(write)).wait().unwrap();
+        assert_eq!(std::fs::read(dir.path().join("x")).unwrap()[..SHORT_BYTES], [0; SHORT_BYTES]);
+        assert_eq!(threads(), 0);
+
+        // One slow one among many changes nothing; many do, and so do many fast ones after them.
+        (0..100).for_each(|_| pace.note(HANDING_OVER / 2));
+        pace.note(HANDING_OVER * 1_000);
+        assert!(pace.is_fast());
+        (0..=PACE_MAX).for_each(|_| pace.note(HANDING_OVER));
+        assert!(!pace.is_fast());
+        drop(submit(SHORT_BYTES));
+        assert!(threads() > 0);
+        (0..2 * PACE_MAX).for_each(|_| pace.note(Duration::ZERO));
+        assert!(pace.is_fast());
+    }
+
+    #[test]
+    fn long_ones_tell_nothing_of_the_medium() {
+        let dir = tempfile::tempdir().unwrap();
+        let transfers = Transfers::new(&Sched::real(1));
+        let path = dir.path().join("x");
+        std::fs::write(&path, [7; LONG]).unwrap();
+        let file = Arc::new(File::open(path).unwrap());
+        let read = |bytes| Request::Read(ReadRequest { buffer: AlignedBuf::zeroed(bytes), offset: 0 });
+        transfers.submit(&file, read(LONG)).wait().unwrap();
+        assert_eq!(transfers.shared.pace.0.load(Ordering::Relaxed), 0);
+        transfers.submit(&file, read(ALIGNMENT)).wait().unwrap();
+        assert_ne!(transfers.shared.pace.0.load(Ordering::Relaxed), 0);
     }
 }

@@ -32,6 +32,9 @@ use std::sync::Arc;
 /// and looks for its tables as it comes to them.
 const LISTED_MAX: usize = 64;
 
+/// What a run expects to give of a walk, times its share: runs do not take turns evenly.
+const RUN_EXPECTS: f64 = 1.125;
+
 /// One sorted input of a merge.
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -562,7 +565,8 @@ fn shows(erased: &Erased, at: Seq, entry: &Entry<'_>) -> bool {
 
 impl Engine {
     /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
-    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from. Tables are left out of which
+    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from, and the store by its
+    /// objects. Tables are left out of which
     /// `erased` leaves nothing.
     fn sources(
         &self,
@@ -576,7 +580,11 @@ impl Engine {
         if !current.contents.is_empty() {
             let memory = self.tables.cache.memory().clone();
             let (contents, tiers) = (current.contents.clone(), self.tiers.clone());
-            let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, limit);
+            let (objects, others) = (contents.index.entries(), current.version.entries());
+            // Of one kind of key or another: nobody knows how many of the entries below are older versions.
+            let share = objects as f64 / objects.max(others).max(1) as f64;
+            let expected = limit.map_or(1, |limit| (limit as f64 * share * RUN_EXPECTS) as usize);
+            let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, expected);
             sources.push(Source::Store(Box::new(cursor)));
         }
         let version = &current.version;
@@ -599,8 +607,7 @@ impl Engine {
         for (layer, bytes) in layers {
             let expected = limit.map_or(0.0, |limit| limit as f64 * bytes as f64 / entries.max(1) as f64);
             let read_ahead = ReadAhead {
-                // Runs do not take turns evenly: an eighth more.
-                expected_bytes: (expected * 1.125) as usize,
+                expected_bytes: (expected * RUN_EXPECTS) as usize,
                 max_bytes: self.options.read_ahead_bytes as usize,
                 low: low.clone(),
                 high: high.clone(),

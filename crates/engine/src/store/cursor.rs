@@ -1,10 +1,11 @@
 //! A walk over the contents of a store, in key order, both ways.
 //!
-//! Neighbours by key lie here and there. So a walk that goes on has more and more of the next objects read ahead, up to
-//! [`AHEAD_MAX`] and as far as memory allows; one that is known to be short, or turns round, reads no further than it
-//! needs. Reads are begun in batches, each once half of what was read ahead is used up, and of a batch objects in
-//! the same or neighbouring pages are one read: memtables are placed in key order, so what came with one of them lies
-//! together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds more neighbours.
+//! Neighbours by key lie here and there. So a walk that is known to be short begins with reads of as many objects as are expected
+//! of it, and one that goes on has more and more of the next ones read ahead, up to [`AHEAD_MAX`] and as far as memory
+//! allows; one that turns round begins anew with one. Reads are begun in batches, each once half of the last is used up, and of a batch
+//! objects in the same or neighbouring pages are one read: memtables are placed in key order, so what came with one of
+//! them lies together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds
+//! more neighbours.
 //!
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
 //! whoever moves it holds them meanwhile.
@@ -59,25 +60,26 @@ pub(crate) struct StoreCursor {
     /// Their reads, numbered.
     runs: BTreeMap<u64, PageRun>,
     next_run: u64,
-    /// How many entries should be read ahead.
+    /// How many entries the last batch filled up to; none of what a place begins with.
     window: usize,
-    /// The walk ends after so many entries.
-    limit: usize,
+    /// The most that it may.
+    most: usize,
+    /// How many to begin with at a place.
+    expected: usize,
     held: Option<Charge>,
     key: Vec<u8>,
 }
 
 impl StoreCursor {
-    /// Past the end. `limit` is how many entries will be asked for, if that is known.
+    /// Past the end. `expected` is how many entries will be asked for, as far as that is known.
     pub(crate) fn new(
         contents: &Arc<Contents>,
         tiers: Arc<Tiers>,
         memory: Arc<Memory>,
         cause: Cause,
-        limit: Option<u64>,
+        expected: usize,
     ) -> Self {
         let most = if cause == Cause::UserRead { AHEAD_MAX } else { MERGE_AHEAD_MAX };
-        let limit = limit.map_or(most, |limit| limit.min(most as u64) as usize);
         Self {
             contents: Arc::downgrade(contents),
             tiers,
@@ -89,7 +91,8 @@ impl StoreCursor {
             runs: BTreeMap::new(),
             next_run: 0,
             window: 0,
-            limit,
+            most,
+            expected: expected.clamp(1, most),
             held: None,
             key: Vec::new(),
         }
@@ -221,10 +224,11 @@ impl StoreCursor {
     fn go_on(&mut self, contents: &Contents, forward: bool) -> Result<()> {
         let Some((at, _)) = self.at.take() else { return Ok(()) };
         self.turn(forward);
-        let least = if self.cause == Cause::UserRead { 1 } else { self.limit };
-        self.window = (2 * self.window).clamp(least, self.limit.max(1));
-        if 2 * self.ahead.len() <= self.window {
-            self.begin_reads(contents, self.step(&contents.index, at), self.window)?;
+        let least = if self.cause == Cause::UserRead { 1 } else { self.most };
+        let window = (2 * self.window).clamp(least, self.most);
+        if 2 * self.ahead.len() <= window {
+            self.window = window;
+            self.begin_reads(contents, self.step(&contents.index, at), window)?;
         }
         self.arrive(contents)
     }
@@ -257,7 +261,7 @@ impl Cursor for StoreCursor {
         self.forget_reads();
         (self.forward, self.window) = (target.is_forward(), 0);
         let from = Self::position(&contents.index, target);
-        self.begin_reads(&contents, from, 1)
+        self.begin_reads(&contents, from, self.expected)
     }
 
     fn finish(&mut self, target: Target<'_>) -> Result<()> {

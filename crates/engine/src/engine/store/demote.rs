@@ -267,7 +267,7 @@ impl Engine {
         let picked = Contents { index: written, slabs: contents.slabs.clone(), damaged: Arc::default() };
         let picked = Arc::new(picked);
         let memory = self.tables.cache.memory().clone();
-        let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, None);
+        let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, 1);
         let mut sources = vec![Source::Store(Box::new(objects))];
         let read_ahead = self.merge_read_ahead(1 + runs.len());
         sources.extend(runs.into_iter().map(|run| self.merge_source(run, read_ahead, Cause::Demotion)));
