@@ -29,7 +29,7 @@ pub(in crate::engine) fn load(
         Some(index) => (index, Vec::new()),
         None => scan(from, slabs, &opened)?,
     };
-    Ok((Contents { index, slabs: Arc::new(opened), damaged: Arc::new(damaged) }, heat))
+    Ok((Contents { index, slabs: Arc::new(opened.into_iter().collect()), damaged: Arc::new(damaged) }, heat))
 }
 
 /// What loading needs.
