@@ -359,6 +359,7 @@ mod tests {
         ticket.wait().unwrap();
         assert_eq!(file.metadata().unwrap().len(), LONG as u64);
     }
+
     #[test]
     fn short_ones_are_their_owners_where_the_medium_is_fast() {
         let dir = tempfile::tempdir().unwrap();

@@ -581,7 +581,7 @@ impl Engine {
             let memory = self.tables.cache.memory().clone();
             let (contents, tiers) = (current.contents.clone(), self.tiers.clone());
             let (objects, others) = (contents.index.entries(), current.version.entries());
-            // Of one kind of key or another: nobody knows how many of the entries below are older versions.
+            // As if none of the entries below were an older version: nobody knows how many are.
             let share = objects as f64 / objects.max(others).max(1) as f64;
             let expected = limit.map_or(1, |limit| (limit as f64 * share * RUN_EXPECTS) as usize);
             let cursor = StoreCursor::new(&contents, tiers, memory, Cause::UserRead, expected);
