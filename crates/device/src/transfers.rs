@@ -180,9 +180,7 @@ impl Shared {
             queue = self.queue.lock();
         }
     }
-}
 
-impl Shared {
     /// Does it, and sees what it takes.
     fn carry_out(&self, request: Request, file: &File) -> io::Result<AlignedBuf> {
         if request.bytes() > SHORT_BYTES {
@@ -360,14 +358,23 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), LONG as u64);
     }
 
-    #[test]
-    fn short_ones_are_their_owners_where_the_medium_is_fast() {
+    /// A file of sevens, and the directory that it goes with.
+    fn sevens() -> (tempfile::TempDir, Arc<File>) {
         let dir = tempfile::tempdir().unwrap();
-        let transfers = Transfers::new(&Sched::real(1));
         let path = dir.path().join("x");
         std::fs::write(&path, [7; LONG]).unwrap();
-        let file = Arc::new(File::options().read(true).write(true).open(path).unwrap());
-        let read = |bytes| Request::Read(ReadRequest { buffer: AlignedBuf::zeroed(bytes), offset: 0 });
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        (dir, Arc::new(file))
+    }
+
+    fn read(bytes: usize) -> Request {
+        Request::Read(ReadRequest { buffer: AlignedBuf::zeroed(bytes), offset: 0 })
+    }
+
+    #[test]
+    fn short_ones_are_their_owners_where_the_medium_is_fast() {
+        let (dir, file) = sevens();
+        let transfers = Transfers::new(&Sched::real(1));
         let submit = |bytes| (0..3).map(|_| transfers.submit(&file, read(bytes))).collect::<Vec<_>>();
         let all_there = |tickets: Vec<Ticket>| {
             tickets.into_iter().for_each(|ticket| assert_eq!(ticket.wait().unwrap()[0], 7));
@@ -397,12 +404,8 @@ mod tests {
 
     #[test]
     fn long_ones_tell_nothing_of_the_medium() {
-        let dir = tempfile::tempdir().unwrap();
+        let (_dir, file) = sevens();
         let transfers = Transfers::new(&Sched::real(1));
-        let path = dir.path().join("x");
-        std::fs::write(&path, [7; LONG]).unwrap();
-        let file = Arc::new(File::open(path).unwrap());
-        let read = |bytes| Request::Read(ReadRequest { buffer: AlignedBuf::zeroed(bytes), offset: 0 });
         transfers.submit(&file, read(LONG)).wait().unwrap();
         assert_eq!(transfers.shared.pace.0.load(Ordering::Relaxed), 0);
         transfers.submit(&file, read(ALIGNMENT)).wait().unwrap();

@@ -119,6 +119,6 @@ fn check(dir: &Path, script: Script, disks: &[Vec<u8>], said: &Said, at: usize) 
     let found = reopened(&machine.options)?;
     script.find(&found, durable, begun)?;
     drop(machine);
-    // Disks in memory.
+    // They take memory, and more cuts follow.
     files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
 }
