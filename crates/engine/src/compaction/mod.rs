@@ -289,7 +289,12 @@ impl<'b> Outputs<'_, 'b> {
             reach = below.as_ref().map(|below| below.largest_key().to_vec());
             // Both parts count when a table is cut that lies on nothing.
             let may_have = if reach.is_some() { u64::MAX } else { most };
-            let most = (options.most.0.min(may_have), options.most.1.min(may_have));
+            // No file makes room for more than the job was promised and has not written yet.
+            let left = |most: u64, of: fn(&TableMeta) -> u64| {
+                most.saturating_sub(self.done.iter().map(of).sum()).min(may_have)
+            };
+            let most =
+                (left(options.most.0, |meta| meta.data_bytes), left(options.most.1, |meta| meta.meta_bytes));
             let behind = self.bounds.first().map_or(self.last.as_slice(), |bound| bound.min(&self.last));
             let shared = key[..common_prefix(key, behind)].to_vec();
             let floor = FloorOptions { shared, filter_bits_per_key, most };

@@ -35,6 +35,8 @@ const RETRY: Duration = Duration::from_millis(200);
 const RETRY_DOUBLINGS_MAX: u32 = 3;
 /// A job that finds no room is tried this often before writers are told.
 const TIMES_FULL_MAX: u32 = 2;
+/// The same while others are being carried out: the room they have set aside comes back.
+const TIMES_FULL_BESIDE_MAX: u32 = 16;
 /// Runs of level 0 that point into one another have at most one part in so many of the first tier: they can only be merged together.
 const TREE_SHARE: u64 = 16;
 /// A log file that is kept to be filled again.
@@ -429,11 +431,13 @@ impl Engine {
                 state.announcing = true;
                 return Some(Job::Announce);
             }
-            // Where jobs find no room, and so are never done, deletes may be what makes some.
+            // Where jobs find no room, and so are never done, deletes may be what makes some: those of ranges at once, since tables
+            // go with them as they are, the others by merges, which more runs make larger.
             let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
             let is_refused = state.refused(&[Awaited::Flush, Awaited::Merge]).is_some();
-            let has_few_runs = current.version.level0().runs_max < self.options.level0_merge as usize;
-            let may_help = is_refused && has_few_runs && self.sched.now() >= state.seal_at;
+            let may_add_run = current.version.level0().runs_max < self.options.level0_merge as usize
+                || !current.active.range_tombstones().is_empty();
+            let may_help = is_refused && may_add_run && self.sched.now() >= state.seal_at;
             if writable && deletes && may_help {
                 state.seal_at = self.sched.now() + IDLE;
                 return Some(Job::Seal);
@@ -569,13 +573,15 @@ impl Engine {
                 false
             }
             // At first tables that go down, what is being removed, or another job that ends, may make room; only then
-            // writers are told.
+            // writers are told. Tables go down once no other job runs, and until then it is no use to try again.
             Err(error) if *error.kind() == ErrorKind::Full => {
+                let others_run = state.promoting || !state.running.is_empty();
                 state.refused[kind].times += 1;
-                if state.refused[kind].times > TIMES_FULL_MAX {
+                if state.refused[kind].times > if others_run { TIMES_FULL_BESIDE_MAX } else { TIMES_FULL_MAX }
+                {
                     state.refused[kind].why = Some(error);
                 }
-                !self.can_make_room()
+                others_run || !self.can_make_room()
             }
             Err(error) => {
                 state.failures += 1;

@@ -841,7 +841,12 @@ impl Found {
         }
         let file = FileId::new(FileKind::Log, end.file);
         let device = open_on_fast(&self.tiers, file, Cause::Log)?;
-        LogWriter::resume(Place { store, file, offset: end.offset }, device, bytes)
+        let log = LogWriter::resume(Place { store, file, offset: end.offset }, device, bytes)?;
+        // In persistent memory it has grown to be mapped whole.
+        let listed = self.listed[0].iter().filter(|listed| FileId::from_name(&listed.name) == Some(file));
+        let counted: u64 = listed.map(|listed| listed.bytes).sum();
+        self.tiers.fast().count(log.filled_after(0).saturating_sub(counted));
+        Ok(log)
     }
 
     /// Puts everything replayed into a new log, or into tables in front of one, and names it in one edit.

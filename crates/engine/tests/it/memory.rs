@@ -147,6 +147,21 @@ fn a_floor_is_told_in_words_wherever_its_pieces_are() {
     assert!(none.to_string().contains("no table 999; it has 3 tables"), "{none}");
 }
 
+/// The log is mapped whole, however little of it is used; tables that took its room would find no memory.
+#[test]
+fn no_more_is_free_for_tables_than_is_mapped_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = in_memory(dir.path());
+    let mapped = options.mapped_bytes(&options.tiers[0]);
+    for opened in ["first", "again"] {
+        let db = Db::open(&options).unwrap();
+        let fast = &db.stats().tiers[0];
+        let free = fast.capacity_bytes - fast.used_bytes;
+        assert!(free <= mapped, "opened {opened}: {free} bytes free, {mapped} mapped");
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn a_store_in_memory_is_opened_once() {
     let dir = tempfile::tempdir().unwrap();
