@@ -5,8 +5,8 @@
 //! runs at a time, oldest memtable first, so runs come to level 0 in order. Plans that run are part of the next
 //! plan's view. Before a job begins it has leases for its worst case. One that finds no room says how much it wants on
 //! the fast tier, and tables go down before anything else; if none can, it is put off until room returns (looked for a
-//! few times a second), and after the third time writers are told. A job that fails otherwise is tried anew a few times;
-//! then the store closes for writes.
+//! few times a second), and after the third time writers are told, unless other jobs run, which may have the room. A job that
+//! fails otherwise is tried anew a few times; then the store closes for writes.
 
 use super::Engine;
 use super::store::Store;
