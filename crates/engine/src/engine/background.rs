@@ -576,9 +576,9 @@ impl Engine {
             // writers are told. Tables go down once no other job runs, and until then it is no use to try again.
             Err(error) if *error.kind() == ErrorKind::Full => {
                 let others_run = state.promoting || !state.running.is_empty();
+                let times_max = if others_run { TIMES_FULL_BESIDE_MAX } else { TIMES_FULL_MAX };
                 state.refused[kind].times += 1;
-                if state.refused[kind].times > if others_run { TIMES_FULL_BESIDE_MAX } else { TIMES_FULL_MAX }
-                {
+                if state.refused[kind].times > times_max {
                     state.refused[kind].why = Some(error);
                 }
                 others_run || !self.can_make_room()
