@@ -46,6 +46,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) most: (u64, u64),
     /// Keys that no table goes across, ascending: guards begin there.
     pub(crate) bounds: &'a [Vec<u8>],
+    /// Keys that no table which is half full goes across, ascending: tables of the level below begin there.
+    pub(crate) soft_bounds: &'a [Vec<u8>],
     /// The floors that the output with this key is to lie on. What lies on others is cut at bounds only, and behind the last key
     /// of these; what comes then, up to the next bound, lies on nothing.
     pub(crate) under: &'a dyn Fn(&[u8]) -> Result<Option<Tree>>,
@@ -108,6 +110,7 @@ pub(crate) fn write_tables(
         large: None,
         settled: Vec::new(),
         bounds: options.bounds,
+        soft_bounds: options.soft_bounds,
     };
     let written = outputs.write(input, retain);
     if written.is_err() {
@@ -189,6 +192,7 @@ struct Outputs<'a, 'b> {
     settled: Vec<(u32, u64)>,
     /// Those that lie ahead.
     bounds: &'a [Vec<u8>],
+    soft_bounds: &'a [Vec<u8>],
 }
 
 impl<'b> Outputs<'_, 'b> {
@@ -210,8 +214,14 @@ impl<'b> Outputs<'_, 'b> {
                 let bytes = (entry.key.len() + entry.value.len()) as u64;
                 let table_bytes = self.options.table_bytes;
                 let most = data_bytes_max(table_bytes, 0);
-                let is_full = |at: u64| at >= table_bytes || at + bytes + DATA_SLACK > most;
-                let begins_guard = self.passes_bound(entry.key);
+                let begins_guard =
+                    passes(&mut self.bounds, entry.key) && !planted::has(Bug::GuardBoundsIgnored);
+                let begins_below = passes(&mut self.soft_bounds, entry.key);
+                let is_full = |at: u64| {
+                    at >= table_bytes
+                        || at + bytes + DATA_SLACK > most
+                        || begins_below && at >= table_bytes / 2
+                };
                 let is_done = |begun: &Begun<'_>| {
                     let may_end = begun.reach.as_deref().is_none_or(|reach| entry.key > reach);
                     begins_guard || may_end && is_full(begun.writer.bytes())
@@ -260,13 +270,6 @@ impl<'b> Outputs<'_, 'b> {
             tiers.into_iter().try_for_each(|tier| self.options.tiers.get(tier)?.sync_names())?;
         }
         Ok(())
-    }
-
-    /// Whether a guard begins between the key before and this one.
-    fn passes_bound(&mut self, key: &[u8]) -> bool {
-        let passed = self.bounds.iter().take_while(|bound| bound.as_slice() <= key).count();
-        self.bounds = &self.bounds[passed..];
-        passed > 0 && !planted::has(Bug::GuardBoundsIgnored)
     }
 
     /// Whose first entry has this key, and so many bytes.
@@ -363,6 +366,13 @@ impl<'b> Outputs<'_, 'b> {
     }
 }
 
+/// Whether some of these bounds, which are taken away then, lie between the key before and this one.
+fn passes(bounds: &mut &[Vec<u8>], key: &[u8]) -> bool {
+    let passed = bounds.iter().take_while(|bound| bound.as_slice() <= key).count();
+    *bounds = &bounds[passed..];
+    passed > 0
+}
+
 /// Where both parts of a floor lie that was written; nothing writes to them from now on.
 fn places(devices: &[Arc<dyn Device>; 2]) -> Result<[Vec<Range<u64>>; 2]> {
     let place = |device: &Arc<dyn Device>| {
@@ -388,7 +398,8 @@ mod tests {
         memtable: &Arc<MemTable>,
         cache: &Cache,
         boundaries: Vec<Seq>,
-        bounds: &[Vec<u8>],
+        (bounds, soft_bounds): (&[Vec<u8>], &[Vec<u8>]),
+        table_bytes: u64,
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Vec<TableMeta> {
         let dir = tempfile::tempdir().unwrap();
@@ -403,12 +414,13 @@ mod tests {
             cause: Cause::Flush,
             place: &|_| Placed::on(0),
             meta_tier: 0,
-            table_bytes: 64 << 20,
+            table_bytes,
             block_bytes: 4096,
             take_number: &|| number.replace(number.get() + 1),
             check,
             most: (0, 0),
             bounds,
+            soft_bounds,
             under: &|_| Ok(None),
             link: None,
             keys: (None, None),
@@ -432,7 +444,7 @@ mod tests {
             held.borrow_mut().push(cache.memory().held(Holder::Reads) / MIB as u64);
             Ok(())
         };
-        let made = written(&memtable, &cache, vec![Seq::MAX], &[], &check);
+        let made = written(&memtable, &cache, vec![Seq::MAX], (&[], &[]), 64 << 20, &check);
         assert_eq!((made.len(), made[0].entries), (1, 4));
         // The block, and as much for packing it; of two, the larger one.
         assert_eq!(*held.borrow(), [2, 4]);
@@ -451,7 +463,8 @@ mod tests {
         let cut_at = |bounds: &[Vec<u8>]| {
             // The older one is seen by a snapshot.
             let boundaries = vec![Seq(1), Seq::MAX];
-            let made = written(&memtable, &Cache::new(64 << 20, 1), boundaries, bounds, &|_| Ok(()));
+            let cache = Cache::new(64 << 20, 1);
+            let made = written(&memtable, &cache, boundaries, (bounds, &[]), 64 << 20, &|_| Ok(()));
             made.iter().map(|meta| (meta.smallest[4], meta.largest[4], meta.entries)).collect::<Vec<_>>()
         };
         assert_eq!(cut_at(&[]), [(0, 9, 11)]);
@@ -459,5 +472,20 @@ mod tests {
         let between = KeyspaceId::DEFAULT.key(&[6, 1]);
         let bounds = [vec![0], key(4), between.clone(), [&between[..], &[1]].concat(), key(9), key(20)];
         assert_eq!(cut_at(&bounds), [(0, 3, 4), (4, 6, 4), (7, 8, 2), (9, 9, 1)]);
+    }
+    #[test]
+    fn a_table_that_is_half_full_ends_where_one_below_begins() {
+        let (mut writer, memtable) = MemTable::new(1);
+        let key = |i: u8| KeyspaceId::DEFAULT.key(&[i]);
+        (0..64).for_each(|i| writer.insert(&key(i), Trailer::new(Seq(1), Kind::Put), &[i; 16 << 10]));
+        let cut_at = |soft_bounds: &[Vec<u8>]| {
+            let cache = Cache::new(64 << 20, 1);
+            let made = written(&memtable, &cache, vec![Seq::MAX], (&[], soft_bounds), 512 << 10, &|_| Ok(()));
+            made.iter().map(|meta| (meta.smallest[4], meta.largest[4])).collect::<Vec<_>>()
+        };
+        // 32 values fill a table.
+        assert_eq!(cut_at(&[]), [(0, 31), (32, 63)]);
+        assert_eq!(cut_at(&[key(8), key(15), key(20), key(28)]), [(0, 19), (20, 51), (52, 63)]);
+        assert_eq!(cut_at(&[key(20), key(40), key(41), key(63)]), [(0, 19), (20, 39), (40, 62), (63, 63)]);
     }
 }

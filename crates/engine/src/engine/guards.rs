@@ -19,7 +19,7 @@ use crate::policy::fragmented::{Change, Piece, change};
 use crate::table::{Link, Tree};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Guard, LEVELS_MAX, Level, TableHandle, TableMeta, Version, owners};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A piece of a memtable is one part in so many of what a guard of level 0 should get of it.
@@ -91,6 +91,23 @@ impl Engine {
         let level0 = current.version.levels.first().filter(|_| from == 0 && to > 0);
         let own = level0.into_iter().flat_map(Level::bounds);
         own.filter(|bound| smallest < *bound && *bound <= largest).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Where tables of the next level that has any begin behind `smallest`, up to `largest`: what ends there as well drags none of them along
+    /// for a few of its keys. Not where a guard of this level begins, from a time when there were several runs: that goes when a table is put
+    /// across it. None where there may be several runs in a guard now, whose bounds decide.
+    pub(super) fn tables_begin_under(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
+        if self.options.runs_max() > 1 || self.objects.is_some() {
+            return Vec::new();
+        }
+        let current = self.current.load();
+        let levels = &current.version.levels;
+        let own: BTreeSet<&[u8]> = levels.get(level).into_iter().flat_map(Level::bounds).collect();
+        let mut below = levels.iter().skip(level + 1).filter(|level| level.tables().next().is_some());
+        let guards = below.next().map_or(&[][..], |level| level.guards_of(smallest, largest));
+        let tables = guards.iter().filter_map(|guard| guard.runs.last()).flat_map(|run| &run.tables);
+        let starts = tables.map(|table| table.smallest()).filter(|start| !own.contains(start));
+        starts.filter(|start| smallest < *start && *start <= largest).map(<[u8]>::to_vec).collect()
     }
 
     /// Has `edit` add tables to a level, which come in key order: to the run of age `joins`; else to the newest of their guard, or

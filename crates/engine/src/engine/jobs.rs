@@ -112,6 +112,8 @@ pub(super) struct RunJob<'a> {
     pub(super) level: usize,
     /// Where guards of that begin among its keys, but for the first.
     pub(super) bounds: &'a [Vec<u8>],
+    /// Where tables of the level below begin among its keys.
+    pub(super) soft_bounds: &'a [Vec<u8>],
     /// What it makes lies on the runs that are there, and points into them.
     pub(super) links: bool,
     /// Nothing older of its keys lies below.
@@ -173,6 +175,7 @@ impl Engine {
             need,
             level: 0,
             bounds: if planted::has(Bug::FlushCrossesGuards) { &[] } else { &guards.bounds },
+            soft_bounds: &[],
             links: self.links_flush(need.data + need.meta),
             bottom: false,
             cause: Cause::Flush,
@@ -338,10 +341,12 @@ impl Engine {
             true => Vec::new(),
             false => self.cuts_between(job.level, job.output, &job.smallest, &job.largest),
         };
+        let soft_bounds = self.tables_begin_under(job.output, &job.smallest, &job.largest);
         let whole = RunJob {
             need: Need::of_tables(&self.options, all.iter().map(|meta| (*meta, 1.0))),
             level: job.output,
             bounds: &bounds,
+            soft_bounds: &soft_bounds,
             links,
             bottom: job.bottom,
             cause: Cause::Compaction,
@@ -351,10 +356,12 @@ impl Engine {
             meet: None,
             erased: &job.erased,
         };
-        // In steps too where it would fit onto a slower tier only than the one its level belongs to.
+        // In steps too where it would fit onto a slower tier only than the one its level belongs to; and where that is a faster one, as soon
+        // as it could not do the same again: another merge may be about to.
         let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
-        let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= whole.need.data;
+        let at_once = if belongs + 1 < self.tiers.all.len() { 2 } else { 1 };
+        let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= at_once * whole.need.data;
         let fits = all.is_empty() || is_roomy && self.lease_job(whole.need).is_ok();
         if fits || below.len() < 2 {
             self.merge_step(job, &below, true, &whole)?;
@@ -544,10 +551,12 @@ impl Engine {
         input: &mut dyn crate::key::Cursor,
         job: &RunJob<'_>,
     ) -> Result<Vec<TableMeta>> {
-        let RunJob { need, level, bounds, links, bottom, cause, paced, keys, above, meet, erased } = *job;
-        let up_to = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
-        let bounds = &bounds[keys.0.map_or(0, up_to)..keys.1.map_or(bounds.len(), up_to)];
-        let need = need.and_cuts(bounds.len() as u64);
+        let RunJob { need, level, links, bottom, cause, paced, keys, above, meet, erased, .. } = *job;
+        let bounds = among(job.bounds, keys);
+        let soft_bounds = among(job.soft_bounds, keys);
+        // A table that ends before it is full is half full.
+        let halves = (2 * need.data / self.options.table_bytes() + 1).min(soft_bounds.len() as u64);
+        let need = need.and_cuts(bounds.len() as u64 + halves);
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
@@ -589,6 +598,7 @@ impl Engine {
             },
             most: (need.data, need.meta),
             bounds,
+            soft_bounds,
             under: &|key| if links { self.tree_under(level, key) } else { Ok(None) },
             link: links.then_some(&link_under),
             keys,
@@ -669,6 +679,12 @@ impl Engine {
         }
         committed
     }
+}
+
+/// Of bounds, those after the first of these keys, up to the second.
+fn among<'a>(bounds: &'a [Vec<u8>], (after, up_to): (Option<&[u8]>, Option<&[u8]>)) -> &'a [Vec<u8>] {
+    let behind = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
+    &bounds[after.map_or(0, behind)..up_to.map_or(bounds.len(), behind)]
 }
 
 /// What a flush tells of its memtable's range tombstones.

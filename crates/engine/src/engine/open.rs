@@ -750,6 +750,7 @@ impl Found {
             check: &|_| Ok(()),
             most: (memtable.used_bytes(), 0),
             bounds: if planted::has(Bug::ReplayCrossesGuards) { &[] } else { &bounds },
+            soft_bounds: &[],
             under: &|_| Ok(None),
             link: None,
             keys: (None, None),

@@ -255,6 +255,7 @@ impl Engine {
             need,
             level: demotion.level,
             bounds: &self.cuts_of(version, demotion),
+            soft_bounds: &[],
             links: false,
             bottom: demotion.bottom || planted::has(Bug::TombstonesDroppedOnTop),
             cause: Cause::Demotion,
