@@ -334,6 +334,11 @@ impl Options {
         }
     }
 
+    /// Runs at which a guard of level 0 goes that has little: it waits for more than others do, but no writer waits for it.
+    pub(crate) fn level0_most(&self) -> u32 {
+        (2 * self.level0_merge).min(self.level0_merge.midpoint(self.level0_slow))
+    }
+
     /// What a flush should bring to a guard of level 0, in bytes, so that a merge of one takes a small part of what all of them have;
     /// but no less than a good part of a table. `None` where level 0 is one guard: where its runs are floors of a tree, or
     /// memtables become objects in slots.

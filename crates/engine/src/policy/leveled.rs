@@ -31,6 +31,8 @@ const TOGETHER_MAX: usize = 24;
 /// Level 0 merges into a level of less than so many times what makes it due, without one between: that would have to be half as
 /// large at least, so each byte would be written as often as it is without it.
 const SKIPPED_BELOW: u64 = 6;
+/// What the level above the last has over its target is as much as another target once it is one part in so many of what level 0 may have.
+const OVER_SHARE: u64 = 10;
 /// What a table takes in each guard, however little it has: a first and a last page, and two for its index.
 pub(crate) const GUARD_BYTES: u64 = 16 << 10;
 
@@ -117,7 +119,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let mut scores: Vec<(f64, usize)> = Vec::new();
     scores.push((level0_due(view).map(|(score, _)| score).fold(0.0, f64::max), 0));
     for (level, target) in targets.into_iter().enumerate().take(last).skip(1) {
-        let bytes = view.idle_bytes(level);
+        // What a merge from above gives back is here all the time.
+        let bytes = view.staying_bytes(level);
         if bytes > 0 {
             scores.push((level_score(view, level, bytes, target), level));
         }
@@ -182,22 +185,28 @@ fn is_due(score: f64, level: usize) -> bool {
 }
 
 /// How close a level is to being merged; more than 1 makes it due. What the level above the last has over its target is in the
-/// way of everything else on the faster tiers, so there half of what level 0 may have is as much as two targets elsewhere.
+/// way of everything else on the faster tiers: what level 0 makes goes to a slower one then, and is written twice there. So a tenth of what
+/// level 0 may have is as much as two targets elsewhere.
 fn level_score(view: &View, level: usize, bytes: u64, target: u64) -> f64 {
     let is_above_last = level + 2 == view.levels.len() && !fits_above(view);
     match bytes.checked_sub(target).filter(|_| is_above_last) {
-        Some(over) => 1.0 + over as f64 / (view.base_bytes / 2).clamp(1, target.max(1)) as f64,
+        Some(over) => 1.0 + over as f64 / (view.base_bytes / OVER_SHARE).clamp(1, target.max(1)) as f64,
         None => bytes as f64 / target.max(1) as f64,
     }
 }
 
 /// How close a guard of level 0 is to being merged; 1 makes it due. By its runs; and all of them by what they have together,
-/// since keys that nobody writes any more would leave theirs behind for good.
+/// since keys that nobody writes any more would leave theirs behind for good. Where there is a slower tier to be spared, one that has less than
+/// its share of what level 0 may have waits for more runs: what it has would drag as much along as that of one that has all.
 pub(super) fn level0_score(view: &View, guard: &GuardView) -> f64 {
-    let level0 = &view.levels[0];
+    let (guards, of) =
+        (view.levels[0].guards.len(), |bytes: u64| bytes as f64 / view.base_bytes.max(1) as f64);
     let runs = guard.runs.len() as f64 / view.level0_merge as f64;
-    let is_cut = level0.guards.len() > 1 && !guard.runs.is_empty();
-    if is_cut { runs.max(view.idle_bytes(0) as f64 / view.base_bytes.max(1) as f64) } else { runs }
+    if guards < 2 || guard.runs.is_empty() {
+        return runs;
+    }
+    let share = if view.tiers.len() > 1 { of(guard.bytes()) * guards as f64 } else { f64::INFINITY };
+    runs.min(share).max(guard.runs.len() as f64 / view.level0_most as f64).max(of(view.idle_bytes(0)))
 }
 
 /// Guards of level 0 that are due, each with how much so: those with most runs first, and where none has more than make it due

@@ -128,6 +128,8 @@ pub(crate) struct View {
     pub(crate) guard_bytes: u64,
     /// Runs in level 0 that make a merge due.
     pub(crate) level0_merge: usize,
+    /// Runs at which a guard of level 0 goes that has little.
+    pub(crate) level0_most: usize,
     /// Least target of the level that level 0 merges into.
     pub(crate) base_bytes: u64,
     /// Writers are refused for want of room: what is shadowed or deleted should give its room back.
@@ -335,14 +337,24 @@ impl View {
 
     /// Bytes of a level in tables that no plan runs with.
     pub(crate) fn idle_bytes(&self, level: usize) -> u64 {
+        self.levels[level].bytes() - self.busy_bytes(level, |_| true)
+    }
+
+    /// Bytes of a level that stay in it when the plans that run have ended, but for what those drop.
+    pub(crate) fn staying_bytes(&self, level: usize) -> u64 {
+        self.levels[level].bytes() - self.busy_bytes(level, |plan| plan.output_level > level)
+    }
+
+    /// Bytes of a level in tables that some plans run with.
+    fn busy_bytes(&self, level: usize, among: impl Fn(&RunningPlan) -> bool) -> u64 {
         let seen = &self.levels[level];
-        let running = self.running.iter().filter(|plan| !plan.inputs.is_empty());
+        let running = self.running.iter().filter(|plan| !plan.inputs.is_empty() && among(plan));
         let busy = running.flat_map(|plan| {
             // A plan's inputs have keys of its own only.
             let tables = seen.overlapping(&plan.from, &plan.to);
             tables.filter(|table| plan.inputs.contains(&table.number))
         });
-        seen.bytes() - busy.map(|table| table.bytes).sum::<u64>()
+        busy.map(|table| table.bytes).sum()
     }
 
     /// The view of a version that looks like these levels; where there are several tiers, linear in its tables.
@@ -373,6 +385,7 @@ impl View {
             linked: options.has_trees(),
             guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,
+            level0_most: options.level0_most() as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
             reclaim,
             store,

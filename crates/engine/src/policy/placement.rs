@@ -235,9 +235,13 @@ pub(crate) fn of_level(view: &View, level: usize) -> usize {
 }
 
 /// The first tier that a new table of `bytes` of a level may go to. A level that will fit a tier whole may use what
-/// is kept free for jobs; one that straddles leaves it alone.
+/// is kept free for jobs; one that straddles leaves it alone. Of the last level nothing is made above the last tier, unless everything fits there: what
+/// it took would be missing for what level 0 makes next. It comes up when nothing else is to be done.
 pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
     let last = view.tiers.len() - 1;
+    if level + 1 == view.levels.len() && !leveled::fits_above(view) {
+        return last;
+    }
     let rooms = rooms_of_first(view, last);
     let mut above: u64 = leveled::claims(view)[..level].iter().sum();
     let own = view.levels[level].bytes();

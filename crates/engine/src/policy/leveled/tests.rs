@@ -24,6 +24,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
         linked: false,
         guard_bytes: 500,
         level0_merge: 4,
+        level0_most: 8,
         base_bytes: 100,
         reclaim: false,
         store: None,
@@ -572,8 +573,49 @@ fn what_the_level_above_the_last_has_too_much_weighs_by_what_level_0_may_have() 
         let tiers = format!("tier 640 free {free}\ntier 90000 free 9000");
         plan(&view(&format!("base 40\n{tiers}\n{levels}"))).unwrap().to_string()
     };
-    // Level 0 has five runs of four. Level 6 should have 570 bytes at most, and has 10 too many: half of what half a level 0 is.
-    assert!(due(40).starts_with("merge L6:"), "{}", due(40));
-    // 2 too many.
-    assert!(due(48).starts_with("merge L0:"), "{}", due(48));
+    // Level 0 has five runs of four. Level 6 should have 578 bytes at most, and has 2 too many: half of a tenth of what level 0 may have.
+    assert!(due(48).starts_with("merge L6:"), "{}", due(48));
+    // None too many.
+    assert!(due(50).starts_with("merge L0:"), "{}", due(50));
+}
+
+#[test]
+fn what_a_merge_gives_back_counts_for_its_level() {
+    let levels = "L0: 9[a..b,50]
+           L6: 1[a..b,300] 2[c..d,320]
+           L7: 3[a..b,1500]@1 4[c..d,1500]@1\ntier 640 free 0\ntier 90000 free 9000\nbase 40";
+    let mut view = view(levels);
+    let planned = |view: &View| plan(view).map_or("nothing".to_owned(), |plan| plan.to_string());
+    let running = |level, output_level, inputs: &[u64]| RunningPlan {
+        inputs: inputs.to_vec(),
+        level,
+        output_level,
+        from: "a".into(),
+        to: "bb".into(),
+    };
+    view.running = vec![running(0, 6, &[9, 1])];
+    assert_eq!((view.idle_bytes(6), view.staying_bytes(6)), (320, 620));
+    expect!["merge L6: #2 L7: #4 into L7 [c..d], tombstones go"].assert_eq(&planned(&view));
+    // What goes down does not.
+    view.running = vec![running(6, 7, &[1, 3])];
+    assert_eq!((view.idle_bytes(6), view.staying_bytes(6)), (320, 320));
+    expect!["nothing"].assert_eq(&planned(&view));
+}
+
+#[test]
+fn a_guard_of_level_0_that_has_little_waits_for_more_runs() {
+    let runs = |of: std::ops::Range<u32>, bytes: u32| {
+        let runs = of.rev().map(|number| format!("{number}[m..p,{bytes}]"));
+        runs.collect::<Vec<_>>().join(" | ")
+    };
+    let due = |runs: &str, tiers: &str| {
+        let view = view(&format!("L0: 90[a..c,9] / m: {runs} / q: 91[q..r,9]\nL7: 92[a..z,9000]\n{tiers}"));
+        plan(&view).is_some()
+    };
+    let tiers = "tier 640 free 500\ntier 90000 free 9000";
+    // A third of what level 0 may have is its share.
+    assert!(due(&runs(0..4, 9), tiers) && !due(&runs(0..4, 8), tiers));
+    assert!(due(&runs(0..4, 8), ""));
+    assert!(!due(&runs(0..3, 20), tiers));
+    assert!(due(&runs(0..8, 1), tiers) && !due(&runs(0..7, 1), tiers));
 }
