@@ -56,6 +56,8 @@ pub enum Bug {
     RetiredLogsHeld,
     ObjectConfirmedBlindly,
     ObjectOutlivesFlush,
+    TombstonesDroppedOnPiles,
+    PileMergedPartly,
     SlotChecksumOfAnotherPlace,
     SlabSyncDropped,
     SlotFreedBeforeEdit,
@@ -108,7 +110,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 92] = [
+    pub const ALL: [Self; 94] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -153,6 +155,8 @@ impl Bug {
         Self::RetiredLogsHeld,
         Self::ObjectConfirmedBlindly,
         Self::ObjectOutlivesFlush,
+        Self::TombstonesDroppedOnPiles,
+        Self::PileMergedPartly,
         Self::SlotChecksumOfAnotherPlace,
         Self::SlabSyncDropped,
         Self::SlotFreedBeforeEdit,

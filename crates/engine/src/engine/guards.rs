@@ -93,17 +93,18 @@ impl Engine {
         own.filter(|bound| smallest < *bound && *bound <= largest).map(<[u8]>::to_vec).collect()
     }
 
-    /// Where tables of the next level that has any begin behind `smallest`, up to `largest`: what ends there as well drags none of them along
-    /// for a few of its keys. Not where a guard of this level begins, from a time when there were several runs: that goes when a table is put
-    /// across it. None where there may be several runs in a guard now, whose bounds decide.
-    pub(super) fn tables_begin_under(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
+    /// Where tables of the first level from `level` on that has any begin behind `smallest`, up to `largest`, those of its oldest run: what ends there
+    /// as well drags none of them along for a few of its keys. Not where a guard of the level above begins, from a time when there were
+    /// several runs: that goes when a table is put across it. None where there may be several runs in a guard now, whose bounds decide.
+    pub(super) fn tables_begin_in(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
         if self.options.runs_max() > 1 || self.objects.is_some() {
             return Vec::new();
         }
         let current = self.current.load();
         let levels = &current.version.levels;
-        let own: BTreeSet<&[u8]> = levels.get(level).into_iter().flat_map(Level::bounds).collect();
-        let mut below = levels.iter().skip(level + 1).filter(|level| level.tables().next().is_some());
+        let above = level.checked_sub(1).and_then(|above| levels.get(above));
+        let own: BTreeSet<&[u8]> = above.into_iter().flat_map(Level::bounds).collect();
+        let mut below = levels.iter().skip(level).filter(|level| level.tables().next().is_some());
         let guards = below.next().map_or(&[][..], |level| level.guards_of(smallest, largest));
         let tables = guards.iter().filter_map(|guard| guard.runs.last()).flat_map(|run| &run.tables);
         let starts = tables.map(|table| table.smallest()).filter(|start| !own.contains(start));

@@ -566,7 +566,8 @@ fn shows(erased: &Erased, at: Seq, entry: &Entry<'_>) -> bool {
 impl Engine {
     /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
     /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from, and the store by its
-    /// objects. Tables are left out of which
+    /// objects. Where one run is most of all it is taken to have every key: what the others have is newer versions, which the walk meets besides,
+    /// and a run that expects too little costs a read more. Tables are left out of which
     /// `erased` leaves nothing.
     fn sources(
         &self,
@@ -604,8 +605,12 @@ impl Engine {
             None => (version.layers().collect(), version.entries()),
         };
         let (low, high) = (range.low_key().map(Arc::from), range.high_key().map(Arc::from));
+        let sizes = || layers.iter().map(|(_, bytes)| *bytes);
+        let (all, largest) = (sizes().sum::<u64>().max(1), sizes().max().unwrap_or(0));
+        let keys =
+            if 2 * largest > all { entries as f64 * largest as f64 / all as f64 } else { entries as f64 };
         for (layer, bytes) in layers {
-            let expected = limit.map_or(0.0, |limit| limit as f64 * bytes as f64 / entries.max(1) as f64);
+            let expected = limit.map_or(0.0, |limit| limit as f64 * bytes as f64 / keys.max(1.0));
             let read_ahead = ReadAhead {
                 expected_bytes: (expected * RUN_EXPECTS) as usize,
                 max_bytes: self.options.read_ahead_bytes as usize,

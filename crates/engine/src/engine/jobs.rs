@@ -133,8 +133,9 @@ pub(super) struct RunJob<'a> {
 /// Tables to be merged, as a plan has chosen them.
 struct MergeJob {
     level: usize,
-    /// Runs, newest first.
+    /// Runs, newest first: so many of `level`, and behind them those that lie on others in the output level.
     above: Vec<Vec<Arc<TableHandle>>>,
+    from_level: usize,
     output: usize,
     /// The age of the run that the outputs join.
     joins: Option<u64>,
@@ -286,9 +287,15 @@ impl Engine {
                 let chosen = |run: &Run| -> Vec<Arc<TableHandle>> {
                     run.tables.iter().filter(|table| above.contains(&table.meta.number)).cloned().collect()
                 };
-                let above_runs = runs(*level, smallest, largest).map(chosen);
+                let chosen_of = |level: usize| -> Vec<Vec<Arc<TableHandle>>> {
+                    runs(level, smallest, largest).map(chosen).filter(|run| !run.is_empty()).collect()
+                };
                 let of_output = |number: &u64| find(*number, *output_level, smallest, largest);
-                let above: Vec<_> = above_runs.filter(|run| !run.is_empty()).collect();
+                let mut above = chosen_of(*level);
+                let from_level = above.len();
+                if level < output_level {
+                    above.extend(chosen_of(*output_level));
+                }
                 let below = below.iter().map(of_output).collect::<Result<Vec<_>>>()?;
                 // What memtables delete is not durable yet.
                 let erased = Erased::by([current.version.range_tombstones.clone()]);
@@ -296,6 +303,7 @@ impl Engine {
                 let job = MergeJob {
                     level: *level,
                     above,
+                    from_level,
                     output: *output_level,
                     joins: *joins,
                     bottom: *drop_tombstones,
@@ -316,7 +324,8 @@ impl Engine {
         let mut edit = Edit { removed: vec![meta.number], counters, ..Edit::default() };
         // Nobody else changes guards from here on.
         let mut root = self.root.take();
-        self.add_tables(&mut edit, &[meta], to, None);
+        let oldest = if self.options.laid_max() > 1 { self.oldest_age(to) } else { None };
+        self.add_tables(&mut edit, &[meta], to, oldest);
         self.commit_tables_as(&mut root, edit, |_| {})?;
         self.operations.merged();
         Ok(())
@@ -329,9 +338,12 @@ impl Engine {
         let all = job.above.iter().flatten().chain(&below).map(|table| &table.meta);
         let all: Vec<&TableMeta> = all.filter(|meta| !job.gone.contains(&meta.number)).collect();
         let from_top = job.level == 0 && !job.above.is_empty();
-        let above = job.above.iter().flatten().map(|table| table.meta.level_bytes()).sum();
+        let leaving = job.above[..job.from_level].iter().flatten();
         let (work, leaves) = match from_top {
-            true => (Work::MergeTop, Leaving { runs: job.above.len(), bytes: above }),
+            true => {
+                let bytes = leaving.map(|table| table.meta.level_bytes()).sum();
+                (Work::MergeTop, Leaving { runs: job.from_level, bytes })
+            }
             false => (Work::MergeBelow, Leaving::default()),
         };
         let paced = self.begin_paced(work, all.iter().map(|meta| meta.raw_bytes).sum(), leaves);
@@ -341,7 +353,9 @@ impl Engine {
             true => Vec::new(),
             false => self.cuts_between(job.level, job.output, &job.smallest, &job.largest),
         };
-        let soft_bounds = self.tables_begin_under(job.output, &job.smallest, &job.largest);
+        let is_laid = below.is_empty() && job.joins.is_some() && job.level < job.output;
+        let over = job.output + usize::from(!is_laid);
+        let soft_bounds = self.tables_begin_in(over, &job.smallest, &job.largest);
         let whole = RunJob {
             need: Need::of_tables(&self.options, all.iter().map(|meta| (*meta, 1.0))),
             level: job.output,
@@ -512,6 +526,13 @@ impl Engine {
         if reads > tables * COOL_READS {
             current.version.tables().for_each(|table| table.cool());
         }
+    }
+
+    /// The age of a level's oldest run, of its first guard.
+    fn oldest_age(&self, level: usize) -> Option<u64> {
+        let current = self.current.load();
+        let guard = current.version.levels.get(level)?.guards.first()?;
+        guard.runs.last().map(|run| run.age)
     }
 
     /// The age of the run that a table is in.

@@ -19,8 +19,11 @@
 //!
 //! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
 
+use super::piles::{self, Met};
 use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
+use crate::planted::{self, Bug};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Share of its target at which a level is due.
@@ -48,9 +51,13 @@ pub(crate) fn level_targets(view: &View) -> Vec<u64> {
     let used = view.levels.iter().skip(1).map(|level| level.bytes()).max().unwrap_or(0);
     let mut target = used.max(view.base_bytes);
     let mut on_faster = on_faster_tiers(view).min(used / 2);
+    let lays = piles::may_lay(view);
     for level in targets[1..].iter_mut().rev() {
         *level = target;
-        let next = (target / view.ratio).max(std::mem::take(&mut on_faster));
+        let on_faster = std::mem::take(&mut on_faster);
+        // What lies on one another is there twice, and makes for no larger a level above; nor does that drag anything along at once.
+        let next =
+            if lays && on_faster >= view.base_bytes { on_faster } else { on_faster.max(target / view.ratio) };
         // Without others' bytes to drag along, a level of level 0's own size would be one more to be written to; and where
         // it is not much smaller than the one below, it takes room there, and spares less than it costs.
         let is_little = next < view.base_bytes && target < SKIPPED_BELOW * view.base_bytes;
@@ -131,11 +138,12 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     first_that_fits(view, due.flat_map(|(_, level)| merges_of(view, level)))
 }
 
-/// While writers are refused for want of room, everything that has something below it is merged down, due or not: what
+/// While writers are refused for want of room, everything that lies on something, or has something below it, is merged with that, due or not: what
 /// it shadows or deletes there gives its room back.
 pub(crate) fn reclaim(view: &View) -> Option<Plan> {
     let lowest = view.levels.iter().rposition(|level| level.bytes() > 0).filter(|_| view.reclaim)?;
-    first_that_fits(view, (0..lowest.max(1)).flat_map(|level| merges_of(view, level)))
+    let down = (0..lowest.max(1)).flat_map(|level| merges_of(view, level));
+    first_that_fits(view, piles::into_oldest(view).chain(down))
 }
 
 /// The first plan whose outputs have room, else the first: when that finds no room, those who wait are told.
@@ -159,12 +167,13 @@ pub(super) fn fits(view: &View, plan: &Plan) -> bool {
 /// of a table of the output level each, and lets go of what is above when it ends.
 fn needs(view: &View, plan: &Plan) -> u64 {
     let Plan::Merge { level, above, output_level, below, smallest, largest, .. } = plan else { return 0 };
-    let bytes = |level: usize, number: &u64| {
-        let mut among = view.levels[level].overlapping(smallest, largest);
-        among.find(|table| table.number == *number).map_or(0, |table| table.unpacked)
+    let among = |numbers: &[u64]| -> Vec<u64> {
+        let levels = [*level, *output_level].into_iter().collect::<BTreeSet<_>>().into_iter();
+        let tables = levels.flat_map(|level| view.levels[level].overlapping(smallest, largest));
+        tables.filter(|table| numbers.contains(&table.number)).map(|table| table.unpacked).collect()
     };
-    let above: u64 = above.iter().map(|number| bytes(*level, number)).sum();
-    let most = below.iter().map(|number| bytes(*output_level, number)).max();
+    let above: u64 = among(above).into_iter().sum();
+    let most = among(below).into_iter().max();
     // Without one below it is not in steps, and cut at guards, but for those between two that are empty.
     let guards = view.levels[*output_level].guards_of(smallest, largest);
     let cuts = guards.windows(2).filter(|pair| pair.iter().any(|guard| !guard.runs.is_empty())).count();
@@ -290,28 +299,30 @@ fn together_from<'a>(
     best.into_iter().chain(alone.filter(|_| best != alone))
 }
 
-/// Merges `inputs` of `level` and what they overlap in `output`; `None` when that would meet a running plan.
+/// Merges `inputs` of `level` and what they meet in `output`, or lays them on that; `None` when that would meet a running plan.
 pub(super) fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Option<Plan> {
     let (smallest, largest) = span(inputs.iter().copied())?;
-    let below: Vec<&TableView> = view.levels[output].overlapping(smallest, largest).collect();
-    let (smallest, largest) = span(inputs.iter().chain(&below).copied())?;
+    let Met { is_laid, upper, under, joins } = piles::met(view, inputs, output, (smallest, largest));
+    let met = || upper.iter().chain(&under).copied();
+    let (smallest, largest) = span(inputs.iter().copied().chain(met()))?;
     let meets_running = view
         .running
         .iter()
         .any(|plan| (level..=output).contains(&plan.output_level) && plan.meets(smallest, largest));
-    if meets_running || below.iter().any(|table| view.is_busy(table)) {
+    if meets_running || met().any(|table| view.is_busy(table)) {
         return None;
     }
-    if let ([table], true) = (inputs, below.is_empty()) {
+    if let ([table], None, false) = (inputs, met().next(), is_laid) {
         return Some(moved(table, level, output));
     }
+    let is_lowest = !is_laid || planted::has(Bug::TombstonesDroppedOnPiles);
     Some(Plan::Merge {
         level,
-        above: numbers(inputs),
+        above: inputs.iter().chain(&upper).map(|table| table.number).collect(),
         output_level: output,
-        below: numbers(&below),
-        joins: None,
-        drop_tombstones: is_free_of(&view.levels[output + 1..], smallest, largest),
+        below: numbers(&under),
+        joins,
+        drop_tombstones: is_lowest && is_free_of(&view.levels[output + 1..], smallest, largest),
         smallest: smallest.to_vec(),
         largest: largest.to_vec(),
     })

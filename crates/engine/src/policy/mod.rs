@@ -7,6 +7,7 @@ pub(crate) mod fragmented;
 pub(crate) mod leveled;
 pub(crate) mod mix;
 pub(crate) mod msc;
+pub(crate) mod piles;
 pub(crate) mod placement;
 pub(crate) mod promotion;
 pub(crate) mod sorted_log;
@@ -122,6 +123,8 @@ pub(crate) struct View {
     pub(crate) ratio: u64,
     /// Runs that a guard may have below level 0.
     pub(crate) runs_max: usize,
+    /// Runs that may lie on one another in the last level, where guards have one run; one where what comes down is merged at once.
+    pub(crate) laid_max: u64,
     /// Where a guard has several runs these point into one another: each is one table, and they go together.
     pub(crate) linked: bool,
     /// What a guard should have in one run, in bytes.
@@ -148,7 +151,7 @@ pub(crate) enum Plan {
     /// Merge tables of `level` with what they meet below, into `output_level`.
     Merge {
         level: usize,
-        /// Table numbers.
+        /// Table numbers, of runs of `level` and, with what comes down to a pile, of newer runs than the oldest there.
         above: Vec<u64>,
         output_level: usize,
         /// Disjoint tables there, in key order, that the outputs take the place of.
@@ -382,6 +385,7 @@ impl View {
             tiers,
             ratio: u64::from(options.level_ratio),
             runs_max,
+            laid_max: options.laid_max().into(),
             linked: options.has_trees(),
             guard_bytes: options.guard_bytes(),
             level0_merge: options.level0_merge as usize,
@@ -476,8 +480,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     }
     let merge = || match view.runs_max {
         // It had more once.
-        ..=1 if view.levels[1..].iter().any(|level| level.has_several_runs()) => fragmented::collapse(view),
-        ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)),
+        ..=1 if piles::has_stray_runs(view) => fragmented::collapse(view),
+        ..=1 => leveled::plan(view).or_else(|| leveled::reclaim(view)).or_else(|| piles::settle(view)),
         _ => fragmented::plan(view).or_else(|| fragmented::reclaim(view)),
     };
     let first = erase::whole(view).or_else(|| placement::urgent(view)).or_else(|| erase::pressing(view));
@@ -487,16 +491,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Merge {
-                level,
-                above,
-                output_level,
-                below,
-                joins: _,
-                drop_tombstones,
-                smallest,
-                largest,
-            } => {
+            Self::Merge { level, above, output_level, below, joins, drop_tombstones, smallest, largest } => {
                 write!(f, "merge")?;
                 for (level, numbers) in [(level, above), (output_level, below)] {
                     if !numbers.is_empty() {
@@ -505,7 +500,10 @@ impl fmt::Display for Plan {
                     }
                 }
                 let (smallest, largest) = (smallest.escape_ascii(), largest.escape_ascii());
-                write!(f, " into L{output_level} [{smallest}..{largest}]")?;
+                match joins.filter(|_| level < output_level && below.is_empty()) {
+                    Some(age) => write!(f, " onto L{output_level}, as run {age} [{smallest}..{largest}]")?,
+                    None => write!(f, " into L{output_level} [{smallest}..{largest}]")?,
+                }
                 if *drop_tombstones { write!(f, ", tombstones go") } else { Ok(()) }
             }
             Self::Move { table, from, to, .. } => write!(f, "move #{table} from L{from} to L{to}"),

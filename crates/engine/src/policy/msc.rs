@@ -16,7 +16,8 @@
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
-use super::{Plan, TableView, View, sorted_log};
+use super::piles::Pile;
+use super::{Plan, TableView, View};
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
 use crate::version::LEVELS_MAX;
@@ -92,6 +93,12 @@ pub(crate) struct RangeView {
 }
 
 impl RangeView {
+    /// Its tables, as far as they say whether more is laid on them.
+    fn pile(&self) -> Pile {
+        let upper_bytes = self.upper_bytes;
+        Pile { oldest_bytes: self.table_bytes - upper_bytes, upper_bytes, age: self.age }
+    }
+
     /// Equation (1), with nothing but what a table costs where all stays.
     fn score(&self, heat: &RangeHeat, keeps_hot: bool) -> f64 {
         let (objects, tables) = (self.object_bytes as f64, self.table_bytes as f64);
@@ -201,7 +208,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         .or_else(|| Some((fitting.filter(helps).min_by(by_growth)?, Pinning::NONE)))?;
     let stays = range.heat.filter(|_| pinning != Pinning::NONE).map_or(0, |heat| heat.pinned_bytes);
     let goes = range.object_bytes.saturating_sub(stays);
-    let is_laid_on = sorted_log::is_laid_on(range, store.runs_max, goes);
+    let is_laid_on = range.pile().takes(goes, store.runs_max);
     // Its tables may have keys outside the range.
     let level = view.levels.get(store.level).into_iter().flat_map(|level| level.tables());
     let tables: Vec<&TableView> = level.filter(|table| range.tables.contains(&table.number)).collect();

@@ -19,11 +19,7 @@
 //!
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
-use super::msc::RangeView;
-use super::{Plan, View, fragmented, leveled};
-
-/// What lies on a range's oldest tables is merged with them once it would have more than one part in so many of their bytes.
-const UPPER_SHARE: u64 = 2;
+use super::{Plan, View, leveled, piles};
 
 /// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
 /// empty.
@@ -70,7 +66,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let last = levels.len() - 1;
     let is_of_one_run = !view.levels[last].has_several_runs();
     let has_more = levels[1..last].iter().any(|bytes| *bytes > 0);
-    leveled::first_that_fits(view, into_oldest(view).filter(|_| has_more && !is_of_one_run))
+    leveled::first_that_fits(view, piles::into_oldest(view).filter(|_| has_more && !is_of_one_run))
         .or_else(|| leveled::first_that_fits(view, down.filter(|_| is_of_one_run)))
 }
 
@@ -83,23 +79,11 @@ pub(crate) fn reclaim(view: &View) -> Option<Plan> {
     let last = view.levels.len() - 1;
     let is_of_one_run = !view.levels[last].has_several_runs();
     let down = (1..last).filter(|_| is_of_one_run).flat_map(|level| merges_of(view, level));
-    leveled::first_that_fits(view, into_oldest(view).chain(down))
-}
-
-/// Merges of what lies on the last level's oldest run with that.
-fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
-    let last = view.levels.len() - 1;
-    view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
+    leveled::first_that_fits(view, piles::into_oldest(view).chain(down))
 }
 
 fn merges_of(view: &View, level: usize) -> impl Iterator<Item = Plan> + '_ {
     leveled::merges_between(view, level, level + 1)
-}
-
-/// Whether so many bytes that go are laid on a range's tables, where up to `runs_max` runs may lie on one another.
-pub(crate) fn is_laid_on(range: &RangeView, runs_max: u64, goes: u64) -> bool {
-    let oldest = range.table_bytes - range.upper_bytes;
-    oldest > 0 && range.age + 1 < runs_max && (range.upper_bytes + goes) * UPPER_SHARE <= oldest
 }
 
 #[cfg(test)]
@@ -172,18 +156,6 @@ mod tests {
         let levels = "L6: 1[a..b,6]\nL7: 8[a..c,60] 9[d..f,60]";
         check(levels, expect!["nothing"]);
         check(&format!("{levels}\nreclaim"), expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"]);
-    }
-
-    #[test]
-    fn what_goes_is_laid_on_until_that_is_half_of_what_is_there_or_has_many_runs() {
-        let range =
-            |upper_bytes, age| RangeView { table_bytes: 100, upper_bytes, age, ..RangeView::default() };
-        let laid = |range: RangeView, goes| is_laid_on(&range, 4, goes);
-        assert!(laid(range(0, 0), 50) && !laid(range(0, 0), 51));
-        assert!(laid(range(20, 1), 20) && !laid(range(20, 1), 21));
-        assert!(laid(range(3, 2), 1) && !laid(range(3, 3), 1));
-        // The paper's log; and where there is nothing yet.
-        assert!(!is_laid_on(&range(0, 0), 1, 1) && !is_laid_on(&RangeView::default(), 4, 1));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod kernel_cuts;
 mod kernel_room;
 mod killed;
 mod kills;
+mod lopsided;
 mod room;
 
 use crate::fixture;
@@ -222,6 +223,16 @@ pub const ALL: &[Row] = &[
         cases: None,
         awake: None,
         case: equality::twice,
+    },
+    Row {
+        number: 27,
+        place: Place::Simulation,
+        fault: "none: equal to a map, with more data than the fast tier has room for",
+        unit: "stores",
+        figure: 200,
+        cases: None,
+        awake: None,
+        case: lopsided::case,
     },
 ];
 

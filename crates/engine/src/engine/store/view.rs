@@ -5,7 +5,7 @@ use super::Store;
 use crate::engine::{Current, Engine};
 use crate::key;
 use crate::policy::climb::Work;
-use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View, sorted_log};
+use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View, piles, sorted_log};
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
 use crate::tracker::{Asked, COUNTS, Pinning};
@@ -22,9 +22,6 @@ const PINNED_OF: (u64, u64) = (4, 5);
 const COPIES_OF: (u64, u64) = (9, 10);
 /// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for that.
 const DEAR: u64 = 16;
-/// The log has one level of one run where the last tier has less free than so many times what it keeps for deletes and merges: levels
-/// and runs above take room for what they have newer, and their merges take more.
-const ROOMY: u64 = 2;
 /// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range should have,
 /// and no finer: each is looked at for every plan.
 const TIGHT_PIECES: u64 = 32;
@@ -205,8 +202,9 @@ impl Engine {
     pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
+        // Levels and runs above take room for what they have newer, and their merges take more.
         let is_roomy =
-            self.tiers.all.last().is_none_or(|tier| tier.free_bytes() > ROOMY * self.reserve(tier));
+            self.tiers.all.last().is_none_or(|tier| tier.free_bytes() > piles::ROOMY * self.reserve(tier));
         let bytes = if is_roomy { self.slab_bytes_max(store) } else { u64::MAX };
         let levels = &current.version.levels;
         let bytes_of = |level| {

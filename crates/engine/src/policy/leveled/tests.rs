@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers, `i10` for an index of 10 bytes on tier 1, `#5` for a last number of 5 (else 1), `x5` for a table to which range tombstones up to number 5 were
 /// applied. "erased 5 b..d" is a range tombstone, "read at 9" the oldest number that is read at (else 100). "running L2 a..c" adds a running
 /// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
-/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "linked" that they point into one another, below level 0, and a `+` before a run that this does there; "reclaim" that writers are refused.
+/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "laid 4" how many may lie on one another in the last level; "linked" that they point into one another, below level 0, and a `+` before a run that this does there; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![Arc::default(); 8],
@@ -21,6 +21,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
         tiers: Vec::new(),
         ratio: 10,
         runs_max: 1,
+        laid_max: 1,
         linked: false,
         guard_bytes: 500,
         level0_merge: 4,
@@ -66,6 +67,10 @@ pub(in crate::policy) fn view(text: &str) -> View {
         }
         if let Some(bytes) = line.strip_prefix("base ") {
             view.base_bytes = bytes.parse().unwrap();
+            continue;
+        }
+        if let Some(runs) = line.strip_prefix("laid ") {
+            view.laid_max = runs.parse().unwrap();
             continue;
         }
         if let Some(rest) = line.strip_prefix("runs ") {

@@ -1,0 +1,255 @@
+//! Piles: what comes down to the last level may be laid on the tables there as a run of its own, and merged with them later.
+//!
+//! Where each byte that comes down is merged at once, it rewrites several of those it meets. Laid on them it is written once when it comes, and
+//! once more, with about two others, when the *pile*, tables that lie on one another, is merged: when that has `runs_max` runs, or would have half as
+//! many bytes over the oldest run as in it. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
+//! Up to half of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more.
+//!
+//! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's. Below a store of objects what
+//! is laid are demotions ([`super::msc`]); in leveled compaction, merges into the last level, where that lies on a slower tier than the levels above
+//! ([`super::leveled`]). What comes to a pile that takes no more is merged with it: with the tables of all newer runs among its keys, each with what
+//! it lies on, and with the oldest run. Other tables of newer runs may reach into what that merge writes; these stay above it, as they were.
+//!
+//! Nothing is laid where the last tier is short of room.
+
+use super::{GuardView, Plan, RunView, TableView, View, fragmented, leveled};
+use crate::planted::{self, Bug};
+
+/// What lies on a pile's oldest tables is merged with them once it would have more than one part in so many of their bytes.
+const UPPER_SHARE: u64 = 2;
+/// The last tier has room for piles while so many times as much is free as is kept for merges that make room.
+pub(crate) const ROOMY: u64 = 2;
+
+/// Tables that lie on one another, as far as they say whether more is laid on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pile {
+    /// Of the oldest run, and of all newer ones.
+    pub(crate) oldest_bytes: u64,
+    pub(crate) upper_bytes: u64,
+    /// How much more the newest run's age is than the oldest's.
+    pub(crate) age: u64,
+}
+
+impl Pile {
+    /// Whether so many bytes that go are laid on it, where up to `runs_max` runs may lie on one another.
+    pub(crate) fn takes(&self, goes: u64, runs_max: u64) -> bool {
+        let upper_bytes = self.upper_bytes.saturating_add(goes);
+        self.oldest_bytes > 0
+            && self.age + 1 < runs_max
+            && upper_bytes.saturating_mul(UPPER_SHARE) <= self.oldest_bytes
+    }
+}
+
+/// What tables that come down to a level meet there, and what becomes of them.
+pub(super) struct Met<'a> {
+    /// They are laid on what is there, and merged with nothing.
+    pub(super) is_laid: bool,
+    /// Else, what they are merged with: tables of newer runs than the oldest, newest first; and those of the oldest, in key order.
+    pub(super) upper: Vec<&'a TableView>,
+    pub(super) under: Vec<&'a TableView>,
+    /// The age of the run that they join; `None` where there is one run at most, and as far as anybody knows always was.
+    pub(super) joins: Option<u64>,
+}
+
+/// What `inputs`, tables of a level above, which have keys from `smallest` to `largest`, meet in a level.
+pub(super) fn met<'a>(
+    view: &'a View,
+    inputs: &[&'a TableView],
+    level: usize,
+    (smallest, largest): (&'a [u8], &'a [u8]),
+) -> Met<'a> {
+    let runs =
+        guard_of(view).filter(|_| level + 1 == view.levels.len()).and_then(|guard| guard.runs.split_last());
+    let Some((oldest, newer)) = runs.filter(|(_, newer)| view.laid_max > 1 || !newer.is_empty()) else {
+        let under = view.levels[level].overlapping(smallest, largest).collect();
+        return Met { is_laid: false, upper: Vec::new(), under, joins: None };
+    };
+    let (upper, age) = upper_among(newer, smallest, largest);
+    let (from, to) = leveled::span(upper.iter().chain(inputs).copied()).unwrap_or((smallest, largest));
+    let under: Vec<&TableView> = oldest.tables[oldest.overlapping(from, to)].iter().collect();
+    let sum = |of: fn(&TableView) -> u64| under.iter().map(|table| of(table)).sum::<u64>();
+    let (oldest_bytes, entries) = (sum(|table| table.bytes), sum(|table| table.entries));
+    // A tombstone is small, but what it deletes gives room back only when they are merged.
+    let weight = |table: &TableView| {
+        let deleted = table.tombstones as f64 / entries.max(1) as f64;
+        table.bytes + (deleted * oldest_bytes as f64) as u64
+    };
+    let weights = |tables: &[&TableView]| tables.iter().map(|table| weight(table)).sum::<u64>();
+    let age = age.unwrap_or(oldest.age);
+    let pile = Pile { oldest_bytes, upper_bytes: weights(&upper), age: age - oldest.age };
+    match may_lay(view) && pile.takes(weights(inputs), view.laid_max) {
+        true => Met { is_laid: true, upper: Vec::new(), under: Vec::new(), joins: Some(age + 1) },
+        false => Met { is_laid: false, upper, under, joins: Some(oldest.age) },
+    }
+}
+
+/// The tables of newer runs than the oldest, newest first, that have keys from `smallest` to `largest`, each with those that it lies on; and the age of
+/// the newest.
+fn upper_among<'a>(
+    newer: &'a [RunView],
+    smallest: &'a [u8],
+    largest: &'a [u8],
+) -> (Vec<&'a TableView>, Option<u64>) {
+    let (mut found, mut age): (Vec<&TableView>, _) = (Vec::new(), None);
+    let (mut from, mut to) = (smallest, largest);
+    for run in newer {
+        let among = &run.tables[run.overlapping(from, to)];
+        let (Some(first), Some(last)) = (among.first(), among.last()) else { continue };
+        if age.is_some() && planted::has(Bug::PileMergedPartly) {
+            break;
+        }
+        age = age.or(Some(run.age));
+        (from, to) = (from.min(&first.smallest), to.max(&last.largest));
+        found.extend(among);
+    }
+    (found, age)
+}
+
+/// The last level's guard, if it has one and its runs may be taken apart: such as point into one another stay together.
+fn guard_of(view: &View) -> Option<&GuardView> {
+    match &view.levels.last()?.guards[..] {
+        [guard] if !view.linked && !guard.runs.iter().any(|run| run.linked) => Some(guard),
+        _ => None,
+    }
+}
+
+/// Whether a guard somewhere has several runs that are not laid on one another here: from a time when there might be several.
+pub(super) fn has_stray_runs(view: &View) -> bool {
+    let several = view.levels.iter().skip(1).filter(|level| level.has_several_runs()).count();
+    let of_last =
+        view.levels.last().is_some_and(|level| level.has_several_runs()) && guard_of(view).is_some();
+    several > usize::from(of_last)
+}
+
+/// Whether what comes down to the last level may be laid there: to spare a tier that is slower than those above, while it has room.
+pub(super) fn may_lay(view: &View) -> bool {
+    let [_, .., last] = &view.tiers[..] else { return false };
+    view.laid_max > 1 && last.free > ROOMY * last.keep_free && !view.reclaim && !leveled::fits_above(view)
+}
+
+/// Merges of what lies on the last level's oldest run with that, a table of the next-oldest each.
+pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
+    let last = view.levels.len() - 1;
+    view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
+}
+
+/// Where nothing is laid, what was is merged with what is under it.
+pub(super) fn settle(view: &View) -> Option<Plan> {
+    let is_unwanted = view.laid_max <= 1 || leveled::fits_above(view);
+    let merges = guard_of(view).filter(|_| is_unwanted).map(|_| into_oldest(view));
+    leveled::first_that_fits(view, merges.into_iter().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::leveled::tests::view;
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    #[test]
+    fn more_is_laid_until_that_is_half_of_what_is_there_or_there_are_many_runs() {
+        let takes = |upper_bytes, age, goes| Pile { oldest_bytes: 100, upper_bytes, age }.takes(goes, 4);
+        assert!(takes(0, 0, 50) && !takes(0, 0, 51));
+        assert!(takes(20, 1, 30) && !takes(20, 1, 31));
+        assert!(takes(3, 2, 1) && !takes(3, 3, 1));
+        // One run is all that there may be; and where there is nothing yet.
+        assert!(!Pile { oldest_bytes: 100, ..Pile::default() }.takes(1, 1) && !Pile::default().takes(1, 4));
+    }
+
+    fn check(text: &str, expected: Expect) {
+        check_on("tier 640 free 6\ntier 90000 free 9000", text, expected);
+    }
+
+    fn check_on(tiers: &str, text: &str, expected: Expect) {
+        let view = view(&format!("base 20\nlaid 4\n{tiers}\n{text}"));
+        let planned = super::super::plan(&view);
+        expected.assert_eq(&planned.map_or("nothing".to_owned(), |plan| plan.to_string()));
+    }
+
+    /// Two tables of 300 bytes, which is 24 too many.
+    const UPPER: &str = "L6: 1[a..c,300] 2[x..z,300]";
+
+    #[test]
+    fn what_comes_down_is_laid_on_what_is_there() {
+        check(
+            &format!("{UPPER}\nL7: 8[a..c,700]@1 9[d..z,2000]@1"),
+            expect!["merge L6: #1 onto L7, as run 101 [a..c]"],
+        );
+        // On one run, on two, and beside one.
+        check(
+            &format!("{UPPER}\nL7: 5[a..b,50]@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            expect!["merge L6: #1 onto L7, as run 101 [a..c]"],
+        );
+        check(
+            &format!("{UPPER}\nL7: 5[b..b,9]@1 | 6[a..b,9]@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            expect!["merge L6: #1 onto L7, as run 101 [a..c]"],
+        );
+        check(
+            &format!("{UPPER}\nL7: 5[d..e,50]@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            expect!["merge L6: #1 onto L7, as run 100 [a..c]"],
+        );
+        // Where nothing is it is moved.
+        check(
+            "L6: 1[a..c,300] 2[x..z,300]\nL7: 5[m..n,9]@1 | 9[d..n,9000]@1",
+            expect!["move #1 from L6 to L7"],
+        );
+    }
+
+    #[test]
+    fn a_pile_that_takes_no_more_is_merged_first() {
+        // As many runs as there may be; as many bytes; as many deleted.
+        let runs = "L7: 4[a..a,9]@1 | 5[a..b,9]@1 | 6[b..c,9]@1 7[cc..d,9]@1 | 8[a..c,800]@1 9[d..z,9000]@1";
+        check(
+            &format!("{UPPER}\n{runs}"),
+            expect!["merge L6: #1 #4 #5 #6 L7: #8 into L7 [a..c], tombstones go"],
+        );
+        check(
+            &format!("{UPPER}\nL7: 5[b..b,101]@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            expect!["merge L6: #1 #5 L7: #8 into L7 [a..c], tombstones go"],
+        );
+        check(
+            &format!("{UPPER}\nL7: 5[b..b,5]~13@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            expect!["merge L6: #1 #5 L7: #8 into L7 [a..c], tombstones go"],
+        );
+        // Tables that do not meet what comes go with those that lie on them.
+        check(
+            &format!("{UPPER}\nL7: 5[c..f,400]@1 | 6[e..k,9]@1 | 8[a..c,800]@1 9[d..k,300]@1 7[x..z,9000]@1"),
+            expect!["merge L6: #1 #5 #6 L7: #8 #9 into L7 [a..k], tombstones go"],
+        );
+        // Not while somebody else is at it: the others go.
+        check(
+            &format!("{UPPER}\nL7: 5[b..b,101]@1! | 8[a..c,800]@1 9[d..z,9000]@1"),
+            expect!["merge L6: #2 onto L7, as run 100 [x..z]"],
+        );
+    }
+
+    #[test]
+    fn nothing_is_laid_where_it_spares_nothing() {
+        let levels = format!("{UPPER}\nL7: 8[a..c,700]@1 9[d..z,2000]@1");
+        // The last tier is short of room, or there is one tier, or writers are refused.
+        check_on(
+            "tier 640 free 6\ntier 90000 free 2000",
+            &levels,
+            expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"],
+        );
+        check_on(
+            "tier 90000 free 9000",
+            &levels,
+            expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"],
+        );
+        check(&format!("reclaim\n{levels}"), expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"]);
+    }
+
+    #[test]
+    fn piles_go_where_none_are_wanted() {
+        let levels = "L6: 1[a..c,3]\nL7: 5[b..b,9]@1 | 8[a..c,800]@1 9[d..z,9000]@1";
+        check_on("tier 640 free 600\ntier 90000 free 9000", levels, expect!["nothing"]);
+        check(&format!("laid 1\n{levels}"), expect!["merge L7: #5 L7: #8 into L7 [a..c], tombstones go"]);
+        check(&format!("reclaim\n{levels}"), expect!["merge L7: #5 L7: #8 into L7 [a..c], tombstones go"]);
+        check_on(
+            "tier 64000 free 50000\ntier 90000 free 9000",
+            levels,
+            expect!["merge L7: #5 L7: #8 into L7 [a..c], tombstones go"],
+        );
+    }
+}
