@@ -161,6 +161,8 @@ fn merges_are_held_back_where_that_is_asked_for_and_reads_are_not() {
         options.tiers[0].capacity_bytes = 2 << 20;
         options.tiers[1].background_bytes_per_second = rate;
         options.level0_merge = 2;
+        // And no writer who waits for level 0.
+        (options.level0_slow, options.level0_stop) = (40, 80);
         sched.run(|| {
             let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
             let mut rng = Rng::new(3);

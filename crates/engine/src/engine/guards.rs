@@ -19,7 +19,7 @@ use crate::policy::fragmented::{Change, Piece, change};
 use crate::table::{Link, Tree};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Guard, LEVELS_MAX, Level, TableHandle, TableMeta, Version, owners};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A piece of a memtable is one part in so many of what a guard of level 0 should get of it.
@@ -94,20 +94,20 @@ impl Engine {
     }
 
     /// Where tables of the first level from `level` on that has any begin behind `smallest`, up to `largest`, those of its oldest run: what ends there
-    /// as well drags none of them along for a few of its keys. Not where a guard of the level above begins, from a time when there were
-    /// several runs: that goes when a table is put across it. None where there may be several runs in a guard now, whose bounds decide.
+    /// as well drags none of them along for a few of its keys. None where guards may have several runs, whose bounds decide; nor where there are
+    /// bounds from such a time: they go when a table is put across them, and this would keep tables from that.
     pub(super) fn tables_begin_in(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
-        if self.options.runs_max() > 1 || self.objects.is_some() {
-            return Vec::new();
-        }
         let current = self.current.load();
         let levels = &current.version.levels;
-        let above = level.checked_sub(1).and_then(|above| levels.get(above));
-        let own: BTreeSet<&[u8]> = above.into_iter().flat_map(Level::bounds).collect();
-        let mut below = levels.iter().skip(level).filter(|level| level.tables().next().is_some());
-        let guards = below.next().map_or(&[][..], |level| level.guards_of(smallest, largest));
-        let tables = guards.iter().filter_map(|guard| guard.runs.last()).flat_map(|run| &run.tables);
-        let starts = tables.map(|table| table.smallest()).filter(|start| !own.contains(start));
+        if self.options.runs_max() > 1
+            || self.objects.is_some()
+            || levels.iter().skip(1).any(|level| level.guards.len() > 1)
+        {
+            return Vec::new();
+        }
+        let mut below = levels.iter().skip(level).filter_map(|level| level.guards.first());
+        let oldest = below.find_map(|guard| guard.runs.last());
+        let starts = oldest.into_iter().flat_map(|run| &run.tables).map(|table| table.smallest());
         starts.filter(|start| smallest < *start && *start <= largest).map(<[u8]>::to_vec).collect()
     }
 
