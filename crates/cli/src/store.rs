@@ -50,8 +50,8 @@ pub(crate) struct GuardArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::RUNS_MAX_ALLOWED)),
     )]
     pub(crate) max_runs: u32,
-    /// With profile prismdb, how many runs may lie above one another on the capacity tier: more for fewer bytes written, fewer for
-    /// faster reads and less room taken
+    /// With profiles leveled and prismdb, how many runs may lie above one another in the last level, where that is on a slower tier
+    /// than the others: more for fewer bytes written, fewer for faster scans and less room taken
     #[arg(
         long,
         value_name = "RUNS",

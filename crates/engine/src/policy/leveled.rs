@@ -11,6 +11,8 @@
 //! level each of its bytes drags along, and what is written to the slow tier is what wears it out. Of its tables the
 //! densest go first, so small tables make for twice the density (about half the dragging) of an even choice.
 //!
+//! What comes down to a last level on a slower tier is laid on what is there, or merged with it and what lies on it ([`piles`]).
+//!
 //! The level that is furthest over its target goes first; of its tables those that drag the fewest bytes of the next
 //! level along for each of their own: neighbours together, since at both ends of a merge a table of the next level reaches
 //! beyond it, and that is half of what one table alone drags where levels differ little in size. A table that drags
