@@ -174,7 +174,8 @@ pub struct Options {
     /// is there until there are so many, or until it has half as many bytes, and merged with it then. With one run, as in the paper, it is
     /// merged at once; more means fewer bytes written, up to half as much room taken, and more tables that a read asks.
     pub log_runs_max: u32,
-    /// Tables in level 0 that make a merge due.
+    /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less than their share of what level 0
+    /// has, up to twice as many, but no more than half way to `level0_slow`.
     pub level0_merge: u32,
     /// Tables in level 0 from which on writers are slowed.
     pub level0_slow: u32,

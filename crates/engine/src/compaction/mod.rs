@@ -46,7 +46,7 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) most: (u64, u64),
     /// Keys that no table goes across, ascending: guards begin there.
     pub(crate) bounds: &'a [Vec<u8>],
-    /// Keys that no table which is half full goes across, ascending: tables of the level below begin there.
+    /// Keys that no table which is half full goes across, ascending: what it will be merged with begins there.
     pub(crate) soft_bounds: &'a [Vec<u8>],
     /// The floors that the output with this key is to lie on. What lies on others is cut at bounds only, and behind the last key
     /// of these; what comes then, up to the next bound, lies on nothing.

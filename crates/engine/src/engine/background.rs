@@ -435,7 +435,7 @@ impl Engine {
             // go with them as they are, the others by merges, which more runs make larger.
             let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
             let is_refused = state.refused(&[Awaited::Flush, Awaited::Merge]).is_some();
-            let may_add_run = current.version.level0().runs_max < self.options.level0_merge as usize
+            let may_add_run = current.version.level0().runs_max < self.options.level0_most() as usize
                 || !current.active.range_tombstones().is_empty();
             let may_help = is_refused && may_add_run && self.sched.now() >= state.seal_at;
             if writable && deletes && may_help {

@@ -112,7 +112,7 @@ pub(super) struct RunJob<'a> {
     pub(super) level: usize,
     /// Where guards of that begin among its keys, but for the first.
     pub(super) bounds: &'a [Vec<u8>],
-    /// Where tables of the level below begin among its keys.
+    /// Where tables begin among its keys that it will be merged with: of the level below, or of what it is laid on.
     pub(super) soft_bounds: &'a [Vec<u8>],
     /// What it makes lies on the runs that are there, and points into them.
     pub(super) links: bool,
@@ -324,8 +324,9 @@ impl Engine {
         let mut edit = Edit { removed: vec![meta.number], counters, ..Edit::default() };
         // Nobody else changes guards from here on.
         let mut root = self.root.take();
-        let oldest = if self.options.laid_max() > 1 { self.oldest_age(to) } else { None };
-        self.add_tables(&mut edit, &[meta], to, oldest);
+        // Nothing of its keys is there, and more may be laid on the oldest run than on others.
+        let joins = (self.options.laid_max() > 1).then(|| self.oldest_age(to).unwrap_or(0));
+        self.add_tables(&mut edit, &[meta], to, joins);
         self.commit_tables_as(&mut root, edit, |_| {})?;
         self.operations.merged();
         Ok(())
@@ -353,7 +354,8 @@ impl Engine {
             true => Vec::new(),
             false => self.cuts_between(job.level, job.output, &job.smallest, &job.largest),
         };
-        let is_laid = below.is_empty() && job.joins.is_some() && job.level < job.output;
+        let is_from_above = job.level < job.output && job.above.len() == job.from_level;
+        let is_laid = is_from_above && below.is_empty() && job.joins.is_some();
         let over = job.output + usize::from(!is_laid);
         let soft_bounds = self.tables_begin_in(over, &job.smallest, &job.largest);
         let whole = RunJob {
@@ -375,8 +377,9 @@ impl Engine {
         let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let at_once = if belongs + 1 < self.tiers.all.len() { 2 } else { 1 };
-        let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= at_once * whole.need.data;
-        let fits = all.is_empty() || is_roomy && self.lease_job(whole.need).is_ok();
+        let need = self.with_cuts(whole.need, (&bounds, &soft_bounds));
+        let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= at_once * need.data;
+        let fits = all.is_empty() || is_roomy && self.lease_job(need).is_ok();
         if fits || below.len() < 2 {
             self.merge_step(job, &below, true, &whole)?;
         } else {
@@ -575,9 +578,7 @@ impl Engine {
         let RunJob { need, level, links, bottom, cause, paced, keys, above, meet, erased, .. } = *job;
         let bounds = among(job.bounds, keys);
         let soft_bounds = among(job.soft_bounds, keys);
-        // A table that ends before it is full is half full.
-        let halves = (2 * need.data / self.options.table_bytes() + 1).min(soft_bounds.len() as u64);
-        let need = need.and_cuts(bounds.len() as u64 + halves);
+        let need = self.with_cuts(need, (bounds, soft_bounds));
         let (data_lease, meta_lease) = self.lease_job(need)?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
@@ -642,6 +643,13 @@ impl Engine {
         data_lease.settle(data);
         meta_lease.settle(meta);
         Ok(made)
+    }
+
+    /// The same in as many more tables as are cut at these bounds, and at most at those soft ones.
+    fn with_cuts(&self, need: Need, (bounds, soft_bounds): (&[Vec<u8>], &[Vec<u8>])) -> Need {
+        // A table that ends before it is full is half full.
+        let halves = (2 * need.data / self.options.table_bytes() + 1).min(soft_bounds.len() as u64);
+        need.and_cuts(bounds.len() as u64 + halves)
     }
 
     /// Room for a whole job, so that it can end once it has begun: for data on the slowest tier that has it, for indexes

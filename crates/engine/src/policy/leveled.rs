@@ -1,4 +1,5 @@
-//! Leveled compaction: one run per level below level 0, each level `ratio` times larger than the one above.
+//! Leveled compaction: one run per level below level 0, but for what is laid on the last ([`piles`]), each level `ratio` times larger than the
+//! one above.
 //!
 //! Sizes are dynamic: the last level is as large as it is, and targets follow from it upwards; the first level whose
 //! target is not below the base takes level 0's merges, and levels between are left empty; so is one that would be little
@@ -31,7 +32,7 @@ use std::sync::Arc;
 /// Share of its target at which a level is due.
 const SCORE_DUE: f64 = 1.0;
 /// Neighbours are merged together as long as so many tables are read in all: the longer a merge, the longer others wait
-/// for it, and the more room it takes.
+/// for it, and the more room it takes. What else a pile is made of is not counted.
 const TOGETHER_MAX: usize = 24;
 /// Level 0 merges into a level of less than so many times what makes it due, without one between: that would have to be half as
 /// large at least, so each byte would be written as often as it is without it.
@@ -87,8 +88,13 @@ fn on_faster_tiers(view: &View) -> u64 {
 
 /// Whether the tiers above the last have room for everything, and for level 0 at work.
 pub(super) fn fits_above(view: &View) -> bool {
+    fits_above_beside(view, view.base_bytes)
+}
+
+/// Whether they have room for everything, and for so many bytes besides.
+pub(super) fn fits_above_beside(view: &View, bytes: u64) -> bool {
     let all: u64 = view.levels.iter().map(|level| level.bytes()).sum();
-    all + view.base_bytes <= placement::room_above(view)
+    all + bytes <= placement::room_above(view)
 }
 
 /// Bytes that placement keeps room for by level: what each should have at most; of level 0 a merge's worth. Where
@@ -137,7 +143,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     // The upper level first where two are equally far over.
     scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let due = scores.into_iter().filter(|(score, level)| is_due(*score, *level));
-    first_that_fits(view, due.flat_map(|(_, level)| merges_of(view, level)))
+    let planned = first_that_fits(view, due.flat_map(|(_, level)| merges_of(view, level)))?;
+    // Where nothing that is due has room, what lies on others gives some back, and takes less.
+    let may_go = |plan: &Plan| fits(view, plan);
+    if may_go(&planned) { Some(planned) } else { piles::into_oldest(view).find(may_go).or(Some(planned)) }
 }
 
 /// While writers are refused for want of room, everything that lies on something, or has something below it, is merged with that, due or not: what
@@ -304,14 +313,18 @@ fn together_from<'a>(
 /// Merges `inputs` of `level` and what they meet in `output`, or lays them on that; `None` when that would meet a running plan.
 pub(super) fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Option<Plan> {
     let (smallest, largest) = span(inputs.iter().copied())?;
+    let meets_running = |smallest: &[u8], largest: &[u8]| {
+        let mut running = view.running.iter();
+        running.any(|plan| (level..=output).contains(&plan.output_level) && plan.meets(smallest, largest))
+    };
+    // Told by few keys already for most that do.
+    if meets_running(smallest, largest) {
+        return None;
+    }
     let Met { is_laid, upper, under, joins } = piles::met(view, inputs, output, (smallest, largest));
     let met = || upper.iter().chain(&under).copied();
     let (smallest, largest) = span(inputs.iter().copied().chain(met()))?;
-    let meets_running = view
-        .running
-        .iter()
-        .any(|plan| (level..=output).contains(&plan.output_level) && plan.meets(smallest, largest));
-    if meets_running || met().any(|table| view.is_busy(table)) {
+    if meets_running(smallest, largest) || met().any(|table| view.is_busy(table)) {
         return None;
     }
     if let ([table], None, false) = (inputs, met().next(), is_laid) {

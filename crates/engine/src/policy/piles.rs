@@ -58,11 +58,12 @@ pub(super) fn met<'a>(
     level: usize,
     (smallest, largest): (&'a [u8], &'a [u8]),
 ) -> Met<'a> {
-    let runs =
-        guard_of(view).filter(|_| level + 1 == view.levels.len()).and_then(|guard| guard.runs.split_last());
+    let is_last = level + 1 == view.levels.len();
+    let runs = guard_of(view).filter(|_| is_last).and_then(|guard| guard.runs.split_last());
     let Some((oldest, newer)) = runs.filter(|(_, newer)| view.laid_max > 1 || !newer.is_empty()) else {
         let under = view.levels[level].overlapping(smallest, largest).collect();
-        return Met { is_laid: false, upper: Vec::new(), under, joins: None };
+        let is_first = is_last && view.laid_max > 1 && view.levels[level].runs().next().is_none();
+        return Met { is_laid: false, upper: Vec::new(), under, joins: is_first.then_some(0) };
     };
     let (upper, age) = upper_among(newer, smallest, largest);
     let (from, to) = leveled::span(upper.iter().chain(inputs).copied()).unwrap_or((smallest, largest));
@@ -77,7 +78,8 @@ pub(super) fn met<'a>(
     let weights = |tables: &[&TableView]| tables.iter().map(|table| weight(table)).sum::<u64>();
     let age = age.unwrap_or(oldest.age);
     let pile = Pile { oldest_bytes, upper_bytes: weights(&upper), age: age - oldest.age };
-    match may_lay(view) && pile.takes(weights(inputs), view.laid_max) {
+    // The latter looks at all tables.
+    match pile.takes(weights(inputs), view.laid_max) && may_lay(view) {
         true => Met { is_laid: true, upper: Vec::new(), under: Vec::new(), joins: Some(age + 1) },
         false => Met { is_laid: false, upper, under, joins: Some(oldest.age) },
     }
@@ -135,7 +137,8 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
 
 /// Where nothing is laid, what was is merged with what is under it.
 pub(super) fn settle(view: &View) -> Option<Plan> {
-    let is_unwanted = view.laid_max <= 1 || leveled::fits_above(view);
+    // With room to spare: what is merged takes less, and what is laid next takes more again.
+    let is_unwanted = view.laid_max <= 1 || leveled::fits_above_beside(view, 2 * view.base_bytes);
     let merges = guard_of(view).filter(|_| is_unwanted).map(|_| into_oldest(view));
     leveled::first_that_fits(view, merges.into_iter().flatten())
 }
@@ -238,6 +241,19 @@ mod tests {
             expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"],
         );
         check(&format!("reclaim\n{levels}"), expect!["merge L6: #1 L7: #8 into L7 [a..c], tombstones go"]);
+    }
+
+    #[test]
+    fn piles_go_where_nothing_that_is_due_has_room() {
+        let upper = UPPER.replace("300", "600");
+        let levels = format!("{upper}\nL7: 5[b..b,9]@1 | 8[a..c,500]@1 9[d..z,9000]@1");
+        let check_with = |free: u64, expected| {
+            check_on(&format!("tier 640 free 6\ntier 90000 free {free}"), &levels, expected);
+        };
+        check_with(1400, expect!["merge L6: #1 #5 L7: #8 into L7 [a..c], tombstones go"]);
+        check_with(700, expect!["merge L7: #5 L7: #8 into L7 [a..c], tombstones go"]);
+        // Who waits is told.
+        check_with(600, expect!["merge L6: #1 #5 L7: #8 into L7 [a..c], tombstones go"]);
     }
 
     #[test]
