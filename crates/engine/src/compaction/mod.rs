@@ -473,6 +473,7 @@ mod tests {
         let bounds = [vec![0], key(4), between.clone(), [&between[..], &[1]].concat(), key(9), key(20)];
         assert_eq!(cut_at(&bounds), [(0, 3, 4), (4, 6, 4), (7, 8, 2), (9, 9, 1)]);
     }
+
     #[test]
     fn a_table_that_is_half_full_ends_where_one_below_begins() {
         let (mut writer, memtable) = MemTable::new(1);

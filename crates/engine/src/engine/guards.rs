@@ -6,8 +6,8 @@
 //! take the same one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
 //! it has for them, and merges only ever empty more of them while it writes. (And an open's, when nothing else runs.)
 //!
-//! With one run a guard nobody needs guards below level 0, and all runs are of age 0, but for what is laid on the last level. A store of profile `nvlsm` may have both from a
-//! time with more floors: outputs are not cut at such bounds but put across, and the guards that become one with them, of one age.
+//! With one run a guard nobody needs guards below level 0, and all runs are of age 0, but for what is laid on the last level. A
+//! store of profile `nvlsm` may have both from a time with more floors: outputs are not cut at such bounds but put across, and the guards that become one with them, of one age.
 
 use super::Engine;
 use crate::error::Result;

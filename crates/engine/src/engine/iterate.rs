@@ -566,9 +566,9 @@ fn shows(erased: &Erased, at: Seq, entry: &Entry<'_>) -> bool {
 impl Engine {
     /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
     /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from, and the store by its
-    /// objects. Where one run is most of all it is taken to have every key, and what the others have for newer versions, which the walk meets besides: where these are new keys a little too much is read,
-    /// and a run that expects too little costs a read more. Tables are left out of which
-    /// `erased` leaves nothing.
+    /// objects. Where one run is most of all it is taken to have every key, and what the others have for newer versions, which
+    /// the walk meets besides: where these are new keys a little too much is read, and a run that expects too little costs a
+    /// read more. Tables are left out of which `erased` leaves nothing.
     fn sources(
         &self,
         current: &Current,

@@ -20,7 +20,8 @@
 //! nothing is moved. Plans never overlap ones that run. One that the tiers have no room for gives way to a smaller one; and
 //! while writers are refused for want of room, levels are merged down whether they are due or not.
 //!
-//! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together.
+//! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together; where the
+//! last level has several runs, two more in each of them for what is planned.
 
 use super::piles::{self, Met};
 use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
