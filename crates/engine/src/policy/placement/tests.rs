@@ -123,7 +123,7 @@ fn outputs_go_where_their_level_has_room() {
         [0, 0, 1, 0, 1, 1]
     );
     // What is made of the last level leaves such room to others.
-    let text = "tier 640 free 300\ntier 4000 free 3000\nL6: 2[a..z,100]\nL7: 4[a..f,100] 5[g..z,900]@1";
+    let text = "tier 640 free 610\ntier 4000 free 3000\nL6: 2[a..z,100]\nL7: 4[a..f,100] 5[g..z,900]@1";
     let view = super::super::leveled::tests::view(&format!("base 10\n{text}"));
     assert_eq!([6, 7].map(|level| of_output(&view, level, 10)), [0, 1]);
 }
