@@ -105,6 +105,15 @@ impl Need {
     }
 }
 
+/// What a run is written into.
+struct Room<'t, 'b> {
+    need: Need,
+    /// Where tables may end before they are full.
+    soft_bounds: &'b [Vec<u8>],
+    data: Lease<'t>,
+    meta: Lease<'t>,
+}
+
 /// A flush or a merge, as the executor is asked for it.
 #[derive(Clone, Copy)]
 pub(super) struct RunJob<'a> {
@@ -377,9 +386,9 @@ impl Engine {
         let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let at_once = if belongs + 1 < self.tiers.all.len() { 2 } else { 1 };
-        let need = self.with_cuts(whole.need, (&bounds, &soft_bounds));
+        let need = self.with_cuts(whole.need, &bounds, &soft_bounds);
         let is_roomy = self.tiers.get(belongs as u32)?.free_bytes() >= at_once * need.data;
-        let fits = all.is_empty() || is_roomy && self.lease_job(need).is_ok();
+        let fits = all.is_empty() || is_roomy && self.lease_run(whole.need, &bounds, &soft_bounds).is_ok();
         if fits || below.len() < 2 {
             self.merge_step(job, &below, true, &whole)?;
         } else {
@@ -577,9 +586,8 @@ impl Engine {
     ) -> Result<Vec<TableMeta>> {
         let RunJob { need, level, links, bottom, cause, paced, keys, above, meet, erased, .. } = *job;
         let bounds = among(job.bounds, keys);
-        let soft_bounds = among(job.soft_bounds, keys);
-        let need = self.with_cuts(need, (bounds, soft_bounds));
-        let (data_lease, meta_lease) = self.lease_job(need)?;
+        let Room { need, soft_bounds, data: data_lease, meta: meta_lease } =
+            self.lease_run(need, bounds, among(job.soft_bounds, keys))?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
         // A guard of linked runs that is rewritten whole becomes guards of a table each; a run of level 0 that lies on others is one.
@@ -645,8 +653,23 @@ impl Engine {
         Ok(made)
     }
 
+    /// Room for a run that has guards at `bounds`, and tables that end at soft ones as far as there is room for these.
+    fn lease_run<'a>(
+        &self,
+        need: Need,
+        bounds: &[Vec<u8>],
+        soft_bounds: &'a [Vec<u8>],
+    ) -> Result<Room<'_, 'a>> {
+        let lease = |soft_bounds: &'a [Vec<u8>]| {
+            let need = self.with_cuts(need, bounds, soft_bounds);
+            let (data, meta) = self.lease_job(need)?;
+            Ok(Room { need, soft_bounds, data, meta })
+        };
+        lease(soft_bounds).or_else(|error| if soft_bounds.is_empty() { Err(error) } else { lease(&[]) })
+    }
+
     /// The same in as many more tables as are cut at these bounds, and at most at those soft ones.
-    fn with_cuts(&self, need: Need, (bounds, soft_bounds): (&[Vec<u8>], &[Vec<u8>])) -> Need {
+    fn with_cuts(&self, need: Need, bounds: &[Vec<u8>], soft_bounds: &[Vec<u8>]) -> Need {
         // A table that ends before it is full is half full.
         let halves = (2 * need.data / self.options.table_bytes() + 1).min(soft_bounds.len() as u64);
         need.and_cuts(bounds.len() as u64 + halves)
