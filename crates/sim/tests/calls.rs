@@ -94,15 +94,21 @@ fn who_has_waited_for_the_background_finds_nothing_under_way() {
 
 /// Several overlapping runs, none of which is merged, and nothing in the cache.
 fn overlapping_runs(runs: u64) -> (Options, SimDisk) {
+    let keys = |run| (0..200).map(|i| i * runs + run).collect();
+    runs_of(&(0..runs).map(keys).collect::<Vec<_>>())
+}
+
+/// Runs of these keys, oldest first, none of which is merged, and nothing in the cache.
+fn runs_of(runs: &[Vec<u64>]) -> (Options, SimDisk) {
     let mut options = Options { level0_merge: 100, level0_slow: 200, level0_stop: 300, ..small() };
     options.tiers.iter_mut().for_each(|tier| tier.compression = cuesta::Compression::None);
     let sched = Sched::simulated(4);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
     sched.run(|| {
         let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
-        for run in 0..runs {
-            for i in 0..200 {
-                db.put(format!("key{:06}", i * runs + run), [run as u8; 100]).unwrap();
+        for (run, keys) in runs.iter().enumerate() {
+            for key in keys {
+                db.put(format!("key{key:06}"), [run as u8; 100]).unwrap();
             }
             db.flush().unwrap();
         }
@@ -151,6 +157,26 @@ fn a_scan_with_a_limit_reads_each_run_once_and_little_more_than_it_needs() {
             assert!(counts.read_bytes <= most_bytes, "{} bytes for {limit}", counts.read_bytes);
         });
     }
+}
+
+#[test]
+fn a_scan_expects_of_each_run_what_lies_there_though_newer_ones_have_the_same_keys() {
+    // Of each two keys the newer run has one, so a hundred keys are a hundred entries of the older run and fifty of the newer.
+    let (options, disk) = runs_of(&[(0..200).collect(), (0..100).map(|i| 2 * i).collect()]);
+    let sched = Sched::simulated(5);
+    let disk = disk.kill().on(&sched);
+    sched.run(|| {
+        let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+        // Opens the tables and brings their indexes into the cache.
+        ["key000000", "key000001", "key000198", "key000199"]
+            .iter()
+            .for_each(|key| drop(db.get(key).unwrap()));
+        disk.reset_counts();
+        let range = Range::from(&b"key000050"[..]..&b"key000190"[..]).with_limit(100);
+        assert_eq!(db.scan(range).unwrap().count(), 100);
+        let counts = disk.counts()[0];
+        assert_eq!(counts.reads(), 2, "{} bytes", counts.read_bytes);
+    });
 }
 
 #[test]
