@@ -75,7 +75,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use files::{Problem, VerifyProgress, VerifyReport, inspect, inspect_table, verify, verify_in};
 pub use key::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use live::{Question, ask};
-pub use options::{Create, Durability, Options, TierOptions};
+pub use options::{Create, Durability, MEMORY_BYTES_MIN, Options, TierOptions};
 pub use profile::{Demotion, Profile, PromoteReads};
 pub use table::Compression;
 pub use tier::{MEMORY_NAME, mapped_tier};

@@ -206,8 +206,8 @@ const LEVEL0_GUARD_BYTES_MIN: u64 = 8 * ALIGNMENT as u64;
 const MIB: u64 = 1 << 20;
 /// Memtables that may wait for their flush.
 pub(crate) const SEALED_MAX: usize = 2;
-/// Least memory a store can work with.
-pub(crate) const MEMORY_BYTES_MIN: u64 = 8 * MIB;
+/// Least memory, in bytes, that a store can work with.
+pub const MEMORY_BYTES_MIN: u64 = 8 * MIB;
 const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 const TIER_BYTES_MIN: u64 = MIB;
 /// Slabs have room for so many memtables at least, whatever sizes their objects have.

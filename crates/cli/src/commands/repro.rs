@@ -5,6 +5,7 @@ use crate::measure::run::{Record, run as run_plan, this_build};
 use crate::measure::{page, report};
 use crate::output::print_line;
 use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
+use cuesta::MEMORY_BYTES_MIN;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -70,6 +71,25 @@ impl Args {
             true => Ok(paper.experiments.iter().collect()),
             false => self.experiments.iter().map(named).collect(),
         }
+    }
+
+    /// Whether stores have memory enough at this scale, before anything is run.
+    fn check_scale(&self, experiments: &[&Experiment], setting: &Setting) -> Result<()> {
+        for run in experiments.iter().flat_map(|experiment| experiment.runs) {
+            let plan = (run.plan)(setting);
+            let is_ours = plan.entries.iter().any(|entry| entry.kind.starts_with("cuesta"));
+            if is_ours && plan.memory_bytes < MEMORY_BYTES_MIN {
+                let least = self.scale * MEMORY_BYTES_MIN as f64 / plan.memory_bytes.max(1) as f64;
+                return Err(Failure::Input(format!(
+                    "at scale {} {} has {} bytes of memory, and a store needs {MEMORY_BYTES_MIN}; take a --scale of at least {:.2}",
+                    self.scale,
+                    run.name,
+                    plan.memory_bytes,
+                    (least * 100.0).ceil() / 100.0,
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// A run's record: of an earlier time, or made now.
@@ -138,7 +158,9 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let setting = Setting { scale: args.scale, seed: args.seed, dir: args.dir.clone() };
     let (mut records, mut claims, mut shown) = (BTreeMap::new(), Vec::new(), Vec::new());
     let command: Vec<String> = std::env::args().skip(1).collect();
-    for experiment in args.chosen(find(name)?)? {
+    let experiments = args.chosen(find(name)?)?;
+    args.check_scale(&experiments, &setting)?;
+    for experiment in experiments {
         for run in experiment.runs {
             if !records.contains_key(run.name) {
                 let record = args.record(run, &setting)?;

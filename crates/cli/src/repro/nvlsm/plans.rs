@@ -34,7 +34,6 @@ const MEMORY_BYTES: u64 = 64 << 20;
 const MEMORY_SHARE: u64 = 10;
 const FAST_SHARE: u64 = 5;
 const CAPACITY_TIMES: u64 = 8;
-const BLOCK_MEMORY_BYTES_MIN: u64 = 8 << 20;
 
 pub(super) const NVLSM: &str = "nvlsm";
 pub(super) const LEVELED: &str = "leveled";
@@ -96,7 +95,7 @@ pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
         Entry { name: name.to_owned(), kind, spread: Spread::Tiered }
     };
     let base = base(setting);
-    let memory_bytes = (base.data_bytes / MEMORY_SHARE).max(BLOCK_MEMORY_BYTES_MIN);
+    let memory_bytes = (base.data_bytes / MEMORY_SHARE).max(cuesta::MEMORY_BYTES_MIN);
     Plan {
         entries: kinds.map(tiered).to_vec(),
         stages: vec![
