@@ -1,6 +1,7 @@
 //! The mixes: YCSB's six core workloads, the load, a write-only one, and mixes like those of production systems.
 
 use crate::distribution::Distribution;
+use crate::record::VALUE_BYTES_MIN;
 use cuesta_sched::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,18 @@ impl Values {
         match self {
             Self::Fixed(bytes) => bytes,
             Self::Pareto { k, sigma } => (pareto(rng, k, sigma) as usize).min(1 << 20),
+        }
+    }
+
+    /// How long they are in the mean, with those counted that are made [`VALUE_BYTES_MIN`] long.
+    pub fn mean_bytes(self) -> f64 {
+        match self {
+            Self::Fixed(bytes) => bytes.max(VALUE_BYTES_MIN) as f64,
+            Self::Pareto { k, sigma } => {
+                // The chances of each byte beyond the least, summed: an integral from half a byte on.
+                let least = VALUE_BYTES_MIN as f64;
+                least + sigma / (1.0 - k) * (1.0 + k * (least + 0.5) / sigma).powf(1.0 - 1.0 / k)
+            }
         }
     }
 }
@@ -267,6 +280,16 @@ impl Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_as_long_as_their_mean_says() {
+        let mut rng = Rng::new(1);
+        for values in [FACEBOOK_VALUES, Values::Pareto { k: 0.1, sigma: 3.0 }, Values::Fixed(370)] {
+            let drawn = (0..100_000).map(|_| values.draw(&mut rng).max(VALUE_BYTES_MIN) as f64).sum::<f64>();
+            let (drawn, mean) = (drawn / 100_000.0, values.mean_bytes());
+            assert!((drawn / mean - 1.0).abs() < 0.01, "{values:?}: {drawn} and {mean}");
+        }
+    }
 
     #[test]
     fn mixes_have_their_shares() {

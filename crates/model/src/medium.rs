@@ -22,8 +22,6 @@ const PROBES: u32 = 50;
 const PROBE: Duration = Duration::from_micros(100);
 /// More than that is a machine that was busy while it was measured, and may not be afterwards.
 const WOKEN_LATE_MAX: Duration = Duration::from_micros(200);
-/// So many standard deviations above the median lies the 99th percentile.
-const P99_DEVIATIONS: f64 = 2.326;
 
 /// A device that takes the time that its spec says.
 #[derive(Debug)]
@@ -112,8 +110,7 @@ fn draw(rng: &mut Rng, latency: Latency) -> Duration {
     let uniform = |rng: &mut Rng| (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     // Box and Muller's; 1 - u is never 0.
     let normal = (-2.0 * (1.0 - uniform(rng)).ln()).sqrt() * (std::f64::consts::TAU * uniform(rng)).cos();
-    let deviation = (latency.p99_us / latency.median_us).ln() / P99_DEVIATIONS;
-    Duration::from_secs_f64(latency.median_us * (deviation * normal).exp() / 1e6)
+    Duration::from_secs_f64(latency.median_us * (latency.deviation() * normal).exp() / 1e6)
 }
 
 /// How much later than asked a sleeper is woken here: the median of some sleeps.
@@ -169,6 +166,9 @@ mod tests {
             let (median, p99) = (times[2000], times[3960]);
             assert!((median / QLC_READ_US - 1.0).abs() < 0.03, "{median}");
             assert!((p99 / 800.0 - 1.0).abs() < 0.1, "{p99}");
+            let (mean, says) =
+                (times.iter().sum::<f64>() / 4000.0, Spec::preset("qlc").unwrap().read.mean_us());
+            assert!((mean / says - 1.0).abs() < 0.02, "{mean} and {says}");
         });
     }
 

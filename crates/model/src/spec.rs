@@ -14,6 +14,21 @@ pub struct Latency {
     pub p99_us: f64,
 }
 
+/// Standard deviations that the 99th percentile of a normal distribution lies above its median.
+const P99_DEVIATIONS: f64 = 2.326;
+
+impl Latency {
+    /// The standard deviation of its logarithm.
+    pub(crate) fn deviation(&self) -> f64 {
+        (self.p99_us / self.median_us).ln() / P99_DEVIATIONS
+    }
+
+    /// The mean, in microseconds; some are much slower than the median.
+    pub fn mean_us(&self) -> f64 {
+        self.median_us * (self.deviation().powi(2) / 2.0).exp()
+    }
+}
+
 /// A device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spec {

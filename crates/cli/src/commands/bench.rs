@@ -162,13 +162,9 @@ impl Args {
         if self.workloads().contains(&Workload::Facebook) { Keys::Ordered } else { Keys::Scattered }
     }
 
-    /// Bytes of keys and values that are loaded; values of varying length count as the default.
+    /// Bytes of keys and values that are loaded; of values of varying length, about as many.
     fn data_bytes(&self) -> u64 {
-        let value = match self.values() {
-            Values::Fixed(bytes) => bytes as u64,
-            Values::Pareto { .. } => VALUE_BYTES[0] as u64,
-        };
-        self.records() * (self.keys().bytes() + value)
+        (self.records() as f64 * (self.keys().bytes() as f64 + self.values().mean_bytes())) as u64
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -348,8 +344,8 @@ fn run_against(args: &Args) -> Result<Outcome> {
     let ran = measure::run::run(&plan, &mut record);
     print_line("")?;
     report::validity(&record).iter().try_for_each(|line| print_line(line))?;
-    write_results(args, &record)?;
-    ran.map(|()| Outcome::Done)
+    let written = write_results(args, &record);
+    ran.and(written).map(|()| Outcome::Done)
 }
 
 fn data_record(plan: &Plan) -> u64 {
@@ -422,24 +418,26 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if let Some(persistence) = store.db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
         print_line(&durable_by(&persistence))?;
     }
-    let results = match steps.is_empty() {
-        true => run_phases(args, &store, &models)?,
-        false => run_trace(args, &store, &steps, &models)?,
+    let mut phases = Vec::new();
+    let ran = match steps.is_empty() {
+        true => run_phases(args, &store, &models, &mut phases),
+        false => run_trace(args, &store, &steps, &models).map(|trace| phases.push(trace)),
     };
-    store.db.close()?;
-    if let Some(path) = &args.json {
+    let closed = store.db.close().map_err(Failure::from);
+    // Phases that ended are told of, whatever happened to the next.
+    let written = args.json.as_ref().map_or(Ok(()), |path| {
         let text = json!({
-            "phases": results,
+            "phases": phases,
             "models": models.to_json(),
             "version": env!("CARGO_PKG_VERSION"),
         });
-        fs::write(path, format!("{text:#}\n")).map_err(Failure::io(format!("write {}", path.display())))?;
-    }
-    Ok(Outcome::Done)
+        fs::write(path, format!("{text:#}\n")).map_err(Failure::io(format!("write {}", path.display())))
+    });
+    ran.and(closed).and(written).map(|()| Outcome::Done)
 }
 
 /// Plays a trace and reports on it.
-fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running) -> Result<Vec<Value>> {
+fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running) -> Result<Value> {
     let (before, operations) = (store.db.stats(), steps.len() as u64);
     let result = shown("trace", Some(operations), |progress| play(store, steps, args.threads(), progress))?;
     store.db.wait_for_background()?;
@@ -447,15 +445,15 @@ fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running)
     report_phase("trace", &result, &before, &stats)?;
     models.report()?;
     models.report_cost(operations, &before, &stats)?;
-    Ok(vec![json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) })])
+    Ok(json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) }))
 }
 
-/// Loads the records, runs the workloads one after the other, and reports on each.
-fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value>> {
+/// Loads the records, runs the workloads one after the other, and reports on each; those that ended are in `results`.
+fn run_phases(args: &Args, store: &Cuesta, models: &Running, results: &mut Vec<Value>) -> Result<()> {
     let mut phases = args.workloads();
     phases.retain(|workload| *workload != Workload::Load);
     phases.insert(0, Workload::Load);
-    let (mut records, mut results) = (0, Vec::new());
+    let mut records = 0;
     for (phase, workload) in (0..).zip(phases) {
         let config = args.config(workload, 2 * phase);
         if workload != Workload::Load && args.warm_up.unwrap_or(0.0) > 0.0 {
@@ -485,7 +483,7 @@ fn run_phases(args: &Args, store: &Cuesta, models: &Running) -> Result<Vec<Value
             "touched": touched,
         }));
     }
-    Ok(results)
+    Ok(())
 }
 
 /// Cache lines that operations touched, where persistent memory is modelled.

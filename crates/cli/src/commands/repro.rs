@@ -8,7 +8,7 @@ use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
 use cuesta::MEMORY_BYTES_MIN;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Largest scale: a hundred times a million records.
 const SCALE_MAX: f64 = 100.0;
@@ -109,16 +109,41 @@ impl Args {
         let title = format!("{} at scale {}: devices {}", run.name, self.scale, plan.devices.models);
         print_line(&title)?;
         let mut record = Record::new(title, &plan);
-        run_plan(&plan, &mut record)?;
+        let ran = run_plan(&plan, &mut record);
+        // What there is of a run that failed is for who wants to look, and not gone on with.
+        let path = if ran.is_ok() { path } else { path.with_extension("failed.json") };
+        let kept = self.keep(&record, &path);
+        ran.and(kept).map(|()| record)
+    }
+
+    fn keep(&self, record: &Record, path: &Path) -> Result<()> {
         fs::create_dir_all(&self.results).map_err(Failure::io(format!("make {}", self.results.display())))?;
-        let text =
-            serde_json::to_string_pretty(&record).map_err(|error| Failure::Input(error.to_string()))?;
-        let write = |path: PathBuf, text: String| {
-            fs::write(&path, text).map_err(Failure::io(format!("write {}", path.display())))
+        let text = serde_json::to_string_pretty(record).map_err(|error| Failure::Input(error.to_string()))?;
+        let write = |path: &Path, text: String| {
+            fs::write(path, text).map_err(Failure::io(format!("write {}", path.display())))
         };
-        write(path.with_extension("html"), page::page(&record)?)?;
-        write(path, text + "\n")?;
-        Ok(record)
+        write(&path.with_extension("html"), page::page(record)?)?;
+        write(path, text + "\n")
+    }
+
+    /// Shows experiments one by one as they are done; what has been claimed until then goes to `claims` even if one fails.
+    fn run(&self, experiments: &[&Experiment], setting: &Setting, claims: &mut Vec<Claim>) -> Result<()> {
+        let mut records = BTreeMap::new();
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        for experiment in experiments {
+            for run in experiment.runs {
+                if !records.contains_key(run.name) {
+                    let record = self.record(run, setting)?;
+                    print_line("")?;
+                    report::validity(&record).iter().try_for_each(|line| print_line(line))?;
+                    records.insert(run.name, record);
+                }
+            }
+            let of_runs: Vec<&Record> = experiment.runs.iter().map(|run| &records[run.name]).collect();
+            experiment.show(&of_runs).iter().try_for_each(|line| print_line(line))?;
+            claims.extend(experiment.judge(&of_runs, setting, &format!("cuesta {}", command.join(" "))));
+        }
+        Ok(())
     }
 }
 
@@ -156,24 +181,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         return Err(Failure::Input(format!("--scale must be more than 0 and at most {SCALE_MAX}")));
     }
     let setting = Setting { scale: args.scale, seed: args.seed, dir: args.dir.clone() };
-    let (mut records, mut claims, mut shown) = (BTreeMap::new(), Vec::new(), Vec::new());
-    let command: Vec<String> = std::env::args().skip(1).collect();
+    let mut claims = Vec::new();
     let experiments = args.chosen(find(name)?)?;
     args.check_scale(&experiments, &setting)?;
-    for experiment in experiments {
-        for run in experiment.runs {
-            if !records.contains_key(run.name) {
-                let record = args.record(run, &setting)?;
-                print_line("")?;
-                report::validity(&record).iter().try_for_each(|line| print_line(line))?;
-                records.insert(run.name, record);
-            }
-        }
-        let of_runs: Vec<&Record> = experiment.runs.iter().map(|run| &records[run.name]).collect();
-        shown.extend(experiment.show(&of_runs));
-        claims.extend(experiment.judge(&of_runs, &setting, &format!("cuesta {}", command.join(" "))));
-    }
-    shown.iter().try_for_each(|line| print_line(line))?;
+    let ran = args.run(&experiments, &setting, &mut claims);
     print_line("")?;
     claims.iter().try_for_each(print_claim)?;
     if let Some(path) = &args.json {
@@ -181,6 +192,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             serde_json::to_string_pretty(&claims).map_err(|error| Failure::Input(error.to_string()))?;
         fs::write(path, text + "\n").map_err(Failure::io(format!("write {}", path.display())))?;
     }
+    ran?;
     match claims.iter().all(|claim| claim.met) {
         true => Ok(Outcome::Done),
         false => Ok(Outcome::Missed),

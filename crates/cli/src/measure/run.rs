@@ -231,7 +231,7 @@ impl Plan {
         let phase = Config { workload, ..self.load.clone() };
         let below = oracle::best(&phase, self.fast_bytes + self.memory_bytes)?;
         let models = cuesta_model::parse(&self.devices.models).unwrap_or_default();
-        let read = models.get("capacity").map(|spec| spec.read.median_us / 1e6);
+        let read = models.get("capacity").map(|spec| spec.read.mean_us() / 1e6);
         let ceiling = read.filter(|_| below > 0.0).map(|s| oracle::ceiling(self.load.threads, below, s));
         Some(Best { below, ceiling })
     }

@@ -2,7 +2,7 @@
 
 use super::run::{Contender, Record, Turn};
 use cuesta_bench::contender::Usage;
-use cuesta_bench::{Measured, Operation, Values, Workload};
+use cuesta_bench::{Measured, Operation, Workload};
 use cuesta_model::Report;
 use serde::{Deserialize, Serialize};
 
@@ -61,10 +61,8 @@ impl Numbers {
         let reads: u64 =
             [Operation::Read, Operation::ReadModifyWrite].into_iter().map(|of| count(measured, of)).sum();
         let config = &turn.ran.result.config;
-        let user_bytes = match config.values {
-            Values::Fixed(bytes) => written * (config.keys.bytes() + bytes as u64),
-            Values::Pareto { .. } => 0,
-        };
+        let record_bytes = config.keys.bytes() as f64 + config.values.mean_bytes();
+        let user_bytes = (written as f64 * record_bytes) as u64;
         let tier = |i: usize| usage.counts.map(|counts| counts.tiers[i]).filter(|_| turn.tiers[i]);
         let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         Self {

@@ -380,6 +380,25 @@ fn a_store_that_is_killed_between_workloads_is_opened_with_its_log() {
     assert_eq!(rows.len(), 3, "{told}");
     // Updates of the workload before are in the log.
     assert!(rows.iter().all(|row| row[0] >= row[1]) && rows[1][2] > 0.0, "{rows:?}");
+
+    // What was claimed before another run fails is not lost.
+    let damaged = shell.path().join("kept/nvlsm-block-scale0.002-seed1.json");
+    std::fs::write(&damaged, "{").unwrap();
+    let (code, why) = shell.fails(&[
+        "repro",
+        "nvlsm",
+        "s64",
+        "block",
+        "--scale",
+        "0.002",
+        "--results",
+        "kept",
+        "--json",
+        "claims.json",
+    ]);
+    assert!(code == 6 && why.contains("nvlsm-block-scale0.002-seed1.json"), "{why}");
+    let claims = std::fs::read_to_string(shell.path().join("claims.json")).unwrap();
+    assert!(claims.contains("s64.recovery"), "{claims}");
 }
 
 #[test]

@@ -18,12 +18,15 @@ pub(super) const PAPER: Paper = Paper {
     name: "prismdb",
     title: "Efficient Compactions between Storage Tiers with PrismDB (ASPLOS 2023)",
     experiments: &[
-        Experiment::judged(
-            "fig2",
-            "where a tiered RocksDB merges, and which levels its reads reach",
-            &[rocksdb::ALONE],
-            rocksdb::figure_2,
-        ),
+        Experiment {
+            shows: rocksdb::levels,
+            ..Experiment::judged(
+                "fig2",
+                "where a tiered RocksDB merges, and which levels its reads reach",
+                &[rocksdb::ALONE],
+                rocksdb::figure_2,
+            )
+        },
         Experiment::judged(
             "table2",
             "RocksDB on Optane, on QLC, and on both",

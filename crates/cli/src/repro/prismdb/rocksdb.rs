@@ -12,8 +12,10 @@ use super::run;
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Record, Spread, Stage, Turn};
 use crate::measure::summary::{Numbers, turns};
+use crate::repro::numbers::{median, table};
 use crate::repro::{Run, Setting, Statement, Target};
 use cuesta_bench::{Config, Keys, Length, Values, Workload};
+use std::collections::BTreeSet;
 
 pub(super) const ALONE: Run = run("prismdb-rocksdb", plan);
 
@@ -28,6 +30,8 @@ const FACTOR: f64 = 1.5;
 const NVM: &str = "rocksdb on NVM";
 const QLC: &str = "rocksdb on QLC";
 const HET: &str = "rocksdb het";
+/// Counters of lookups and of milliseconds of merges, by container.
+const KINDS: [&str; 2] = ["found:", "merge_ms:"];
 /// Of our RocksDB, the levels that lie on the capacity tier.
 const FIRST_LEVEL_BELOW: u32 = 3;
 
@@ -88,6 +92,30 @@ fn by_tier(turn: &Turn, kind: &str) -> [u64; 2] {
         }
     }
     sums
+}
+
+/// What each container of the tiered one has of a kind of counter, as a share of all, in the median of the turns.
+fn share_of(record: &Record, kind: &str, container: &str) -> Option<f64> {
+    let share = |turn: &Turn| {
+        let counters = &turn.ran.usage.counters;
+        let all: u64 =
+            counters.iter().filter(|(name, _)| name.starts_with(kind)).map(|(_, count)| count).sum();
+        let count = counters.get(&format!("{kind}{container}"))?;
+        (all > 0).then(|| *count as f64 / all as f64)
+    };
+    median(record, Workload::A, HET, share)
+}
+
+/// Of reads and of the time that merges took, which part fell to each level.
+pub(super) fn levels(records: &[&Record]) -> Vec<String> {
+    let record = records[0];
+    let counters = turns(record, Workload::A, HET).flat_map(|turn| turn.ran.usage.counters.keys());
+    let containers: BTreeSet<&str> =
+        counters.filter_map(|name| KINDS.iter().find_map(|kind| name.strip_prefix(kind))).collect();
+    let rows = containers.into_iter().map(|container| {
+        (container.to_owned(), KINDS.map(|kind| share_of(record, kind, container)).to_vec())
+    });
+    table(&["of lookups", "of merge time"], rows)
 }
 
 pub(super) fn figure_2(records: &[&Record]) -> Vec<Statement> {
