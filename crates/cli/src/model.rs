@@ -16,8 +16,8 @@ pub(crate) const TIERS: [&str; 2] = ["fast", "capacity"];
 
 /// The size of store and the loads, in operations a day, for which PrismDB (§7.2) tells lifetimes: those of two production
 /// systems.
-const STORE_BYTES: f64 = 600e9;
-const LOADS: [f64; 2] = [100e6, 500e6];
+pub(crate) const STORE_BYTES: f64 = 600e9;
+pub(crate) const LOADS: [f64; 2] = [100e6, 500e6];
 
 /// Devices by tier, as the command line names them.
 #[derive(Clone, Debug)]

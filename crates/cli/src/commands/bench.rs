@@ -341,6 +341,9 @@ fn run_against(args: &Args) -> Result<Outcome> {
     }
     print_line(&title)?;
     let mut record = Record::new(title, &plan);
+    if let Some(price) = record.dollars_per_gigabyte {
+        print_line(&format!("both tiers together cost {price:.2} $/GB"))?;
+    }
     let ran = measure::run::run(&plan, &mut record);
     print_line("")?;
     report::validity(&record).iter().try_for_each(|line| print_line(line))?;

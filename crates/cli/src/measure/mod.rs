@@ -1,8 +1,9 @@
 //! Measuring stores beside each other: contenders in processes of their own, on the same work and the same devices, in turns.
 //!
 //! [`ours`] is a store of Cuesta's as what is measured; [`process`] is one contender; [`run`] lets several take turns at each workload; [`summary`] is what their turns say
-//! together; [`report`] shows it in lines, [`page`] on a page, with [`plot`]s. Everything is in a [`run::Record`], which is what `--json` writes.
+//! together, [`endurance`] what their devices cost and how long these last; [`report`] shows it in lines, [`page`] on a page, with [`plot`]s. Everything is in a [`run::Record`], which is what `--json` writes.
 
+pub(crate) mod endurance;
 pub(crate) mod ours;
 pub(crate) mod page;
 pub(crate) mod place;

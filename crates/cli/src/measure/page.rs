@@ -1,5 +1,6 @@
 //! What was measured, on one page that needs nothing else: no network, no script.
 
+use super::endurance;
 use super::plot::{self, Axis, Line, colour, css};
 use super::report::{middle, short};
 use super::run::{Record, Turn};
@@ -53,6 +54,9 @@ fn build(html: &mut String, record: &Record) -> Written {
         text(&record.version)
     )?;
     contenders(html, record)?;
+    if let Some(price) = record.dollars_per_gigabyte {
+        write!(html, "<p>Both tiers together cost {price:.2} $/GB.</p>")?;
+    }
     if !record.ratios.is_empty() {
         ratios(html, &record.contenders[0].name, &record.ratios)?;
     }
@@ -151,6 +155,10 @@ fn section(html: &mut String, record: &Record, workload: Workload) -> Written {
             short(best.below),
             ceiling.unwrap_or_default()
         )?;
+    }
+    let lifetimes = record.lifetimes.get(workload.name());
+    for line in endurance::lines(lifetimes.map_or(&[], Vec::as_slice)) {
+        write!(html, "<p>{}.</p>", text(&line).replacen("years", "Years", 1))?;
     }
     html.push_str("<div class=\"plots\">");
     let drawn = match plots(record, workload) {

@@ -1,5 +1,6 @@
 //! What was measured, as lines of text.
 
+use super::endurance;
 use super::run::{Record, Turn};
 use super::summary::{Numbers, Quartiles, burnt, memory_apart, turns};
 use cuesta_bench::Workload;
@@ -84,6 +85,10 @@ pub(crate) fn workload(record: &Record, workload: Workload) -> Vec<String> {
             ceiling.unwrap_or_default()
         ));
     }
+    let lifetimes = record.lifetimes.get(workload.name());
+    lines.extend(
+        endurance::lines(lifetimes.map_or(&[], Vec::as_slice)).into_iter().map(|line| format!("  {line}")),
+    );
     for ratio in record.ratios.iter().filter(|ratio| ratio.workload == workload) {
         let text = |of: &Quartiles| format!("{:.2} ({:.2} to {:.2})", of.median, of.lower, of.upper);
         lines.push(format!(

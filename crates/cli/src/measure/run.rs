@@ -8,6 +8,7 @@
 //!
 //! Workloads that insert come last, whatever order they were named in.
 
+use super::endurance::{self, Lifetime};
 use super::place::make_room;
 use super::process::{CUESTA, Devices, Process, check, check_peer, knows_tiers};
 use super::summary::{Ratio, invalid, ratios};
@@ -126,6 +127,12 @@ pub(crate) struct Record {
     pub(crate) ratios: Vec<Ratio>,
     /// What a placement fixed in advance could do at best, by workload.
     pub(crate) best: BTreeMap<String, Best>,
+    /// Of a store with both tiers, where both are modelled.
+    #[serde(default)]
+    pub(crate) dollars_per_gigabyte: Option<f64>,
+    /// How long modelled tiers last, by workload.
+    #[serde(default)]
+    pub(crate) lifetimes: BTreeMap<String, Vec<Lifetime>>,
 }
 
 /// The least that any fixed placement sends to the capacity tier, knowing every key's share of the reads.
@@ -153,6 +160,8 @@ impl Record {
             turns: Vec::new(),
             ratios: Vec::new(),
             best: BTreeMap::new(),
+            dollars_per_gigabyte: endurance::price(plan),
+            lifetimes: BTreeMap::new(),
         }
     }
 }
@@ -291,7 +300,7 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
             turn(player, plan.load.clone(), round, record)?;
         }
     }
-    print_workload(record, Workload::Load)?;
+    tell(plan, record, Workload::Load)?;
     for (nth, Stage { workload, warm_up, updates, turn: length }) in (1..).zip(order) {
         let phase = |i| nth * 1000 + i;
         let updates = updates.map(Length::Operations);
@@ -317,7 +326,7 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
         if let Some(best) = plan.best(workload) {
             record.best.insert(workload.name().to_owned(), best);
         }
-        print_workload(record, workload)?;
+        tell(plan, record, workload)?;
     }
     for (player, _) in &mut players {
         finish(player, record)?;
@@ -396,6 +405,9 @@ fn finish(player: &mut Player, record: &mut Record) -> Result<()> {
     fs::remove_dir_all(&player.dir).map_err(Failure::io(format!("remove {}", player.dir.display())))
 }
 
-fn print_workload(record: &Record, workload: Workload) -> Result<()> {
+/// What came of a workload.
+fn tell(plan: &Plan, record: &mut Record, workload: Workload) -> Result<()> {
+    let lifetimes = endurance::lifetimes(plan, record, workload);
+    record.lifetimes.insert(workload.name().to_owned(), lifetimes);
     super::report::workload(record, workload).iter().try_for_each(|line| print_line(line))
 }

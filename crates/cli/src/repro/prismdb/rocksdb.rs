@@ -115,7 +115,7 @@ pub(super) fn levels(records: &[&Record]) -> Vec<String> {
     let rows = containers.into_iter().map(|container| {
         (container.to_owned(), KINDS.map(|kind| share_of(record, kind, container)).to_vec())
     });
-    table(&["of lookups", "of merge time"], rows)
+    table(&["lookups", "merge time"], rows)
 }
 
 pub(super) fn figure_2(records: &[&Record]) -> Vec<Statement> {
