@@ -284,10 +284,12 @@ impl Chooser {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const DRAWS: u64 = 1_000_000;
+    /// Chi-squared of 999 degrees of freedom is above this once in a thousand times.
+    pub(crate) const CHI_1000: f64 = 1143.0;
 
     /// How often each record is chosen, most often first.
     fn counts(distribution: Distribution, records: u64) -> Vec<u64> {
@@ -296,6 +298,18 @@ mod tests {
         (0..DRAWS).for_each(|_| seen[chooser.choose(&mut rng, records) as usize] += 1);
         seen.sort_unstable_by(|a, b| b.cmp(a));
         seen
+    }
+
+    /// Pearson's chi-squared of counts beside what was to be expected of each.
+    pub(crate) fn chi_squared(seen: &[u64], expected: impl Fn(usize) -> f64) -> f64 {
+        let off = |(i, seen): (usize, &u64)| (*seen as f64 - expected(i)).powi(2) / expected(i);
+        seen.iter().enumerate().map(off).sum()
+    }
+
+    /// How many of the draws Zipf's law gives to each rank.
+    fn zipf(items: u64, theta: f64) -> impl Fn(usize) -> f64 {
+        let zeta: f64 = (1..=items).map(|i| 1.0 / (i as f64).powf(theta)).sum();
+        move |rank| DRAWS as f64 / ((rank + 1) as f64).powf(theta) / zeta
     }
 
     /// Share of the draws that go to all but the hottest 30 % of the records.
@@ -311,12 +325,9 @@ mod tests {
             let mut rng = Rng::new(1);
             let mut seen = vec![0u64; items as usize];
             (0..DRAWS).for_each(|_| seen[zipfian.draw(&mut rng) as usize] += 1);
-            let zeta: f64 = (1..=items).map(|i| 1.0 / (i as f64).powf(theta)).sum();
-            let expected = |rank: usize| DRAWS as f64 / ((rank + 1) as f64).powf(theta) / zeta;
-            // Pearson's chi-squared of 999 degrees of freedom: above 1,143 once in a thousand times.
-            let off = |rank: usize| (seen[rank] as f64 - expected(rank)).powi(2) / expected(rank);
-            let chi: f64 = (0..seen.len()).map(off).sum();
-            assert!(chi < 1143.0, "{theta}: {chi}");
+            let expected = zipf(items, theta);
+            let chi = chi_squared(&seen, &expected);
+            assert!(chi < CHI_1000, "{theta}: {chi}");
             // What a wrong rejection would change most: the first ranks, here to four standard deviations.
             for (rank, seen) in seen.iter().enumerate().take(10) {
                 let off = (*seen as f64 - expected(rank)).abs() / expected(rank).sqrt();
@@ -362,12 +373,18 @@ mod tests {
     #[test]
     fn latest_prefers_the_newest_and_uniform_nobody() {
         let mut rng = Rng::new(2);
-        let mut latest = Chooser::new(Distribution::Latest, 0.99, 1000, 1);
-        let newest = (0..10_000).filter(|_| latest.choose(&mut rng, 2000) >= 1900).count();
-        assert!(newest > 5000, "{newest}");
-        let mut uniform = Chooser::new(Distribution::Uniform, 0.99, 1000, 1);
-        let newest = (0..10_000).filter(|_| uniform.choose(&mut rng, 2000) >= 1900).count();
-        assert!((400..600).contains(&newest), "{newest}");
+        // Of records that came since, too.
+        let by_age = |distribution| {
+            let mut chooser = Chooser::new(distribution, 0.99, 500, 1);
+            let mut seen = vec![0u64; 1000];
+            (0..DRAWS).for_each(|_| seen[999 - chooser.choose(&mut rng, 1000) as usize] += 1);
+            seen
+        };
+        let [latest, uniform] = [Distribution::Latest, Distribution::Uniform].map(by_age);
+        let chi = chi_squared(&latest, zipf(1000, 0.99));
+        assert!(chi < CHI_1000, "latest: {chi}");
+        let chi = chi_squared(&uniform, |_| DRAWS as f64 / 1000.0);
+        assert!(chi < CHI_1000, "uniform: {chi}");
     }
 
     #[test]

@@ -365,6 +365,7 @@ impl<'a> Worker<'a> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::distribution::tests::{CHI_1000, chi_squared};
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
@@ -413,6 +414,49 @@ pub(crate) mod tests {
             seed,
             phase,
         }
+    }
+
+    /// Counts how often each key is read and written, and has none.
+    #[derive(Default)]
+    struct Counting([Mutex<BTreeMap<Vec<u8>, u64>>; 2]);
+
+    impl Counting {
+        fn count(&self, of: usize, key: &[u8]) {
+            *self.0[of].lock().unwrap().entry(key.to_vec()).or_default() += 1;
+        }
+    }
+
+    impl Store for Counting {
+        fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> Result<(), String> {
+            self.count(0, key);
+            see(None);
+            Ok(())
+        }
+        fn write(&self, key: &[u8], _: &[u8]) -> Result<(), String> {
+            self.count(1, key);
+            Ok(())
+        }
+        fn scan(&self, _: &[u8], _: u64) -> Result<u64, String> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn cluster_19_reads_what_is_hot_and_writes_all_alike() {
+        let store = Counting::default();
+        run_phase(&store, &config(Workload::Twitter19, 200_000), 1000, &|_| {}).unwrap();
+        let [reads, writes] = store.0.map(|counts| {
+            let mut seen: Vec<u64> = counts.into_inner().unwrap().into_values().collect();
+            seen.sort_unstable_by(|a, b| b.cmp(a));
+            seen.resize(1000, 0);
+            (seen.iter().sum::<u64>() as f64, seen)
+        });
+        let hottest = reads.1[..100].iter().sum::<u64>() as f64 / reads.0;
+        let zeta = |to: u64| (1..=to).map(|i| 1.0 / (i as f64).powf(0.99)).sum::<f64>();
+        let expected = zeta(100) / zeta(1000);
+        assert!((hottest - expected).abs() < 0.01, "{hottest} of {expected}");
+        let chi = chi_squared(&writes.1, |_| writes.0 / 1000.0);
+        assert!(chi < CHI_1000, "{chi}");
     }
 
     #[test]
