@@ -137,6 +137,16 @@ hook!([open, open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     |real| opens(real(), flags));
 hook!([openat, openat64] (at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
     |real| opens(real(), flags));
+// What programs call that are compiled with _FORTIFY_SOURCE; `room` is what the buffer has, which the real one checks.
+hook!([__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,
+    |real| opens(real(), flags));
+hook!([__openat_2, __openat64_2] (at: c_int, path: *const c_char, flags: c_int) -> c_int,
+    |real| opens(real(), flags));
+hook!([__read_chk] (descriptor: c_int, to: *mut c_void, bytes: size_t, room: size_t) -> ssize_t,
+    |real| reads(descriptor, -1, real));
+hook!([__pread_chk, __pread64_chk]
+    (descriptor: c_int, to: *mut c_void, bytes: size_t, offset: off_t, room: size_t) -> ssize_t,
+    |real| reads(descriptor, offset, real));
 hook!([creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
     |real| opens(real(), 0));
 hook!([close] (descriptor: c_int) -> c_int, |real| {

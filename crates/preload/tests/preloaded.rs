@@ -1,4 +1,4 @@
-//! The library under a program that knows nothing of it: `dd`.
+//! The library under programs that know nothing of it: `dd`, and one that is compiled with checked calls.
 
 #![allow(clippy::unwrap_used, reason = "in a test they are the assertion")]
 
@@ -81,6 +81,36 @@ fn direct_calls_are_the_devices_own() {
     let counts = tier.report().counts.tiers[0];
     assert_eq!((counts.reads, counts.point_reads, counts.read_bytes), (20, 20, 20 * 4096), "{counts:?}");
     assert!(counts.waited_nanos > 0 || counts.late > 0, "{counts:?}");
+}
+
+/// Flags and lengths that the compiler does not know, so that it has them checked.
+const FORTIFIED: &str = "
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    char block[4096];
+    int bytes = atoi(words[2]);
+    int file = open(words[1], count > 3 ? O_RDWR : O_RDONLY);
+    return read(file, block, bytes) != bytes || pread(file, block, bytes, bytes) != bytes;
+}";
+
+#[test]
+fn programs_with_checked_calls_are_seen() {
+    let tier = Tier::new();
+    std::fs::write(tier.path().join("reads.c"), FORTIFIED).unwrap();
+    std::fs::write(tier.path().join("data"), [1; 8192]).unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-o", "reads", "reads.c"]);
+    assert!(compile.current_dir(tier.path()).status().unwrap().success());
+    let program = std::fs::read(tier.path().join("reads")).unwrap();
+    for name in ["__open_2", "__read_chk", "__pread_chk"] {
+        assert!(program.windows(name.len()).any(|window| window == name.as_bytes()), "{name} is not called");
+    }
+    let read = tier.run("", "./reads", &["data", "4096"]);
+    assert!(read.status.success(), "{read:?}");
+    let counts = tier.report().counts.tiers[0];
+    assert_eq!((counts.reads, counts.read_bytes), (2, 8192), "{counts:?}");
 }
 
 #[test]
