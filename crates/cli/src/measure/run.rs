@@ -408,6 +408,8 @@ fn finish(player: &mut Player, record: &mut Record) -> Result<()> {
 /// What came of a workload.
 fn tell(plan: &Plan, record: &mut Record, workload: Workload) -> Result<()> {
     let lifetimes = endurance::lifetimes(plan, record, workload);
-    record.lifetimes.insert(workload.name().to_owned(), lifetimes);
+    if !lifetimes.is_empty() {
+        record.lifetimes.insert(workload.name().to_owned(), lifetimes);
+    }
     super::report::workload(record, workload).iter().try_for_each(|line| print_line(line))
 }

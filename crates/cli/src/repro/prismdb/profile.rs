@@ -3,6 +3,7 @@
 use super::plans::{FIXED, LEVELED, PRECISE, PRISMDB, RANDOM, ROCKSDB};
 use crate::measure::run::{Record, Turn};
 use crate::measure::summary::{Numbers, turns};
+use crate::model::{LOADS, STORE_BYTES};
 use crate::repro::numbers::{each, over, over_all, rate, statement};
 use crate::repro::{Statement, Target};
 use cuesta_bench::{Operation, Workload, oracle as best_placement};
@@ -10,9 +11,6 @@ use cuesta_model::{Spec, lifetime_years};
 
 /// A modelled read of QLC, in microseconds: its median.
 const SLOW_READ_US: f64 = 391.0;
-/// The store whose lifetime is reckoned (§7.2), and how often it is asked for something in a day.
-const LIFE_BYTES: u64 = 600_000_000_000;
-const LIFE_OPERATIONS: f64 = 100e6;
 
 fn p99(turn: &Turn) -> Option<f64> {
     Some(Numbers::of(turn).p99_us)
@@ -150,7 +148,7 @@ pub(super) fn figure_10(records: &[&Record]) -> Vec<Statement> {
         let below = each(record, Workload::A, PRISMDB, written_below);
         let mean = below.iter().sum::<f64>() / below.len() as f64;
         let qlc = Spec::preset("qlc").ok()?;
-        Some(lifetime_years(&qlc, LIFE_BYTES, mean * LIFE_OPERATIONS))
+        Some(lifetime_years(&qlc, STORE_BYTES as u64, mean * LOADS[0]))
     };
     vec![
         statement(
