@@ -21,6 +21,7 @@ pub(crate) use msc::{RangeHeat, RangeView, StoreView};
 pub(crate) use placement::TierView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -403,8 +404,10 @@ impl Seen {
     /// The levels of a version. Linear in its guards, and in the tables of those that were not seen the last time.
     pub(crate) fn look(&mut self, version: &Version, options: &Options) -> Vec<Arc<LevelView>> {
         self.0.resize_with(LEVELS_MAX, SeenLevel::default);
-        for (level, seen) in version.levels.iter().zip(&mut self.0) {
-            seen.look(&level.guards, options);
+        // Who asks may still hold a version with fewer levels than the one that was looked at last.
+        let levels = version.levels.iter().map(|level| &level.guards[..]).chain(iter::repeat(&[][..]));
+        for (seen, guards) in self.0.iter_mut().zip(levels) {
+            seen.look(guards, options);
         }
         self.0.iter().map(|seen| seen.view.clone()).collect()
     }
@@ -527,6 +530,28 @@ impl fmt::Display for Plan {
                     (false, _) => write!(f, " into L{level}: {}", tables.join(" ")),
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::version::Level;
+
+    #[test]
+    fn levels_that_only_a_later_version_has_are_not_seen_in_an_earlier_one() {
+        let guard = |start: &str| Arc::new(Guard { start: start.into(), runs: Vec::new() });
+        let level = |starts: &[&str]| Level { guards: starts.iter().map(|start| guard(start)).collect() };
+        let mut earlier = Version::default();
+        earlier.levels.push(level(&[""]));
+        let mut later = Version::default();
+        later.levels = vec![earlier.levels[0].clone(), level(&["", "k"])];
+
+        let options = Options::default();
+        let mut seen = Seen::default();
+        for version in [&later, &earlier, &later] {
+            assert_eq!(seen.look(version, &options), Seen::default().look(version, &options));
         }
     }
 }
