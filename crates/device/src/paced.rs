@@ -41,6 +41,9 @@ pub trait Medium: Send + Sync + Debug {
     /// The call that was to be done at `done_at` was done for real at `really`; the caller has not waited yet.
     fn note(&self, _done_at: Duration, _really: Duration) {}
 
+    /// The caller has slept until `really` for a call that was done at `done_at`.
+    fn woke(&self, _done_at: Duration, _really: Duration) {}
+
     /// Waits shorter than this are left out.
     fn sleep_min(&self) -> Duration {
         SLEEP_MIN
@@ -170,6 +173,7 @@ impl Pacing {
         let sleeps = missing >= self.medium.sleep_min();
         if sleeps {
             self.sched.sleep(missing);
+            self.medium.woke(done_at, self.sched.now());
         }
         sleeps
     }

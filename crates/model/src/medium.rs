@@ -4,15 +4,17 @@
 //! call after the other in each direction. It is done when both are. So a lone small call takes its latency, many at once as
 //! many channels as there are, and large ones the bandwidth.
 //!
-//! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are measured when the first
-//! device is made and taken off each sleep; waits shorter than that are left out and counted, so that a run can tell how well
-//! its model was kept ([`Kept`]).
+//! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are taken off each sleep: measured when the
+//! device is made, and followed since, for they depend on how long threads sleep and on what else runs. It is a running median: each sleep
+//! that ends later than thought has the next ones end a little earlier, and the other way about, within bounds. Waits shorter than that
+//! are left out and counted, so that a run can tell how well its model was kept ([`Kept`]). What a sleep takes of the processor is measured with them, since who waits takes that from others.
 //!
 //! A call costs one short lock and one draw.
 
 use crate::{Latency, Spec};
 use cuesta_device::{Call, Medium};
 use cuesta_sched::{Rng, Sched};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,15 +24,24 @@ const PROBES: u32 = 50;
 const PROBE: Duration = Duration::from_micros(100);
 /// More than that is a machine that was busy while it was measured, and may not be afterwards.
 const WOKEN_LATE_MAX: Duration = Duration::from_micros(200);
+/// What each sleep changes of how late one is thought to be woken.
+const STEP_NANOS: u64 = 100;
+/// It grows by this much: beyond, processors are short, and who waits for a device of its own waits for them, too.
+const BUSY_LATE_MAX: Duration = Duration::from_micros(30);
 
 /// A device that takes the time that its spec says.
 #[derive(Debug)]
 pub struct Modelled {
     spec: Spec,
     state: Mutex<State>,
-    woken_late: Duration,
+    /// In nanoseconds.
+    woken_late: AtomicU64,
+    woken_late_max: Duration,
+    /// What a sleep takes of the processor.
+    sleep_takes: Duration,
     calls: AtomicU64,
     late: AtomicU64,
+    sleeps: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,6 +60,8 @@ pub struct Kept {
     pub calls: u64,
     /// Calls that took longer for real than by the model: the hardware is slower than what it stands for.
     pub late: u64,
+    /// What waiting took of the processor: the sleeps, each as much as one took when the device was made.
+    pub burnt: Duration,
 }
 
 impl Modelled {
@@ -56,8 +69,18 @@ impl Modelled {
     pub fn new(sched: &Sched, spec: Spec, seed: u64) -> Self {
         let channels = vec![Duration::ZERO; spec.channels as usize];
         let state = State { rng: Rng::new(seed), channels, link: [Duration::ZERO; 2] };
-        let (calls, late) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { spec, state: Mutex::new(state), woken_late: woken_late(sched), calls, late }
+        let [woken_late, sleep_takes] = probe(sched);
+        let [calls, late, sleeps] = [const { AtomicU64::new(0) }; 3];
+        Self {
+            spec,
+            state: Mutex::new(state),
+            woken_late: AtomicU64::new(woken_late.as_nanos() as u64),
+            woken_late_max: woken_late + BUSY_LATE_MAX,
+            sleep_takes,
+            calls,
+            late,
+            sleeps,
+        }
     }
 
     /// What it stands for.
@@ -67,7 +90,14 @@ impl Modelled {
 
     /// How well it was kept so far.
     pub fn kept(&self) -> Kept {
-        Kept { calls: self.calls.load(Ordering::Relaxed), late: self.late.load(Ordering::Relaxed) }
+        let [calls, late, sleeps] =
+            [&self.calls, &self.late, &self.sleeps].map(|count| count.load(Ordering::Relaxed));
+        let nanos = sleeps.saturating_mul(self.sleep_takes.as_nanos() as u64);
+        Kept { calls, late, burnt: Duration::from_nanos(nanos) }
+    }
+
+    fn woken_late(&self) -> Duration {
+        Duration::from_nanos(self.woken_late.load(Ordering::Relaxed))
     }
 
     /// When the device itself is done with a call.
@@ -92,12 +122,21 @@ impl Modelled {
 
 impl Medium for Modelled {
     fn done_at(&self, began: Duration, call: Call, bytes: usize) -> Duration {
-        self.end(began, call, bytes).saturating_sub(self.woken_late)
+        self.end(began, call, bytes).saturating_sub(self.woken_late())
     }
 
     fn note(&self, done_at: Duration, really: Duration) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.late.fetch_add(u64::from(really > done_at + self.woken_late), Ordering::Relaxed);
+        self.late.fetch_add(u64::from(really > done_at + self.woken_late()), Ordering::Relaxed);
+        self.sleeps.fetch_add(u64::from(really < done_at), Ordering::Relaxed);
+    }
+
+    fn woke(&self, done_at: Duration, really: Duration) {
+        // `done_at` is when the sleep was to end. Of steps that meet one is lost, which is as good.
+        let (was, late) = (self.woken_late(), really.saturating_sub(done_at));
+        let step = Duration::from_nanos(STEP_NANOS);
+        let is = if late > was { (was + step).min(self.woken_late_max) } else { was.saturating_sub(step) };
+        self.woken_late.store(is.as_nanos() as u64, Ordering::Relaxed);
     }
 
     fn sleep_min(&self) -> Duration {
@@ -113,16 +152,25 @@ fn draw(rng: &mut Rng, latency: Latency) -> Duration {
     Duration::from_secs_f64(latency.median_us * (latency.deviation() * normal).exp() / 1e6)
 }
 
-/// How much later than asked a sleeper is woken here: the median of some sleeps.
-fn woken_late(sched: &Sched) -> Duration {
+/// How much later than asked a sleeper is woken here, and what a sleep takes of the processor: medians of some sleeps.
+fn probe(sched: &Sched) -> [Duration; 2] {
     let probe = |_| {
-        let began = sched.now();
+        let (began, taken) = (sched.now(), thread_took());
         sched.sleep(PROBE);
-        (sched.now() - began).saturating_sub(PROBE)
+        ((sched.now() - began).saturating_sub(PROBE), thread_took().saturating_sub(taken))
     };
-    let mut late: Vec<Duration> = (0..PROBES).map(probe).collect();
-    late.sort_unstable();
-    late[late.len() / 2].min(WOKEN_LATE_MAX)
+    let (late, takes): (Vec<Duration>, Vec<Duration>) = (0..PROBES).map(probe).unzip();
+    let median = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    [median(late).min(WOKEN_LATE_MAX), median(takes)]
+}
+
+/// The processor that this thread has taken.
+fn thread_took() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]
@@ -170,6 +218,39 @@ mod tests {
                 (times.iter().sum::<f64>() / 4000.0, Spec::preset("qlc").unwrap().read.mean_us());
             assert!((mean / says - 1.0).abs() < 0.02, "{mean} and {says}");
         });
+    }
+
+    #[test]
+    fn sleeps_end_earlier_by_the_median_of_how_late_they_end_and_not_by_more_than_a_busy_machine_explains() {
+        let sched = Sched::simulated(1);
+        sched.run(|| {
+            let model = Modelled::new(&sched, Spec::preset("qlc").unwrap(), 7);
+            let wake = |late_us: u64| {
+                let done_at = Duration::from_secs(1);
+                model.woke(done_at, done_at + Duration::from_micros(late_us));
+            };
+            // Two thirds are 12 µs late, one 500.
+            (0..3000).for_each(|i| wake(if i % 3 == 0 { 500 } else { 12 }));
+            assert!((11..14).contains(&model.woken_late().as_micros()), "{:?}", model.woken_late());
+            (0..3000).for_each(|_| wake(500));
+            assert_eq!(model.woken_late(), model.woken_late_max);
+            assert!(model.woken_late_max < BUSY_LATE_MAX * 2);
+            (0..3000).for_each(|_| wake(0));
+            assert_eq!(model.woken_late(), Duration::ZERO);
+        });
+    }
+
+    #[test]
+    fn waits_take_what_sleeps_take_and_late_calls_nothing() {
+        let model = Modelled::new(&Sched::real(1), Spec::preset("qlc").unwrap(), 7);
+        let (early, late) = (Duration::from_micros(5), Duration::from_secs(5));
+        model.note(late, early);
+        model.note(early, late);
+        let once = model.kept();
+        assert_eq!((once.calls, once.late), (2, 1));
+        assert!(once.burnt > Duration::ZERO && once.burnt < PROBE * 100, "{once:?}");
+        model.note(late, early);
+        assert_eq!(model.kept().burnt, once.burnt * 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The library's beginning, when it is loaded, and its end, when the process exits.
 
 use crate::pages::PageCache;
-use crate::tiers::{Counters, Tier, Tiers, clock_nanos, set};
+use crate::tiers::{Counters, Tier, Tiers, clock_nanos, limit_descriptors, set};
 use cuesta_device::Pacing;
 use cuesta_model::{COUNTS_BYTES, Counts, Modelled, Report, environment, parse};
 use cuesta_sched::Sched;
@@ -34,6 +34,7 @@ extern "C" fn begin() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     match tiers(&paths.to_string_lossy()) {
         Ok(tiers) => {
+            limit_descriptors();
             BEFORE.set(kernel_bytes()).ok();
             set(tiers);
             // SAFETY: the function takes nothing and stays loaded as long as the process.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Descriptors that are told apart; the kernel gives the lowest that is free.
+/// Descriptors that are told apart. The process may have no more ([`limit_descriptors`]), and numbers lie below that.
 const DESCRIPTORS: usize = 1 << 16;
 /// Bytes of a file that are handed to the device together.
 const CHUNK: u64 = 1 << 20;
@@ -134,6 +134,19 @@ pub(crate) fn duplicated(from: i32, to: i32) {
     let entry = |descriptor: i32| usize::try_from(descriptor).ok().and_then(|i| DESCRIPTOR.get(i));
     if let (Some(from), Some(to)) = (entry(from), entry(to)) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Has this process open no more files than are told apart: one more would not be modelled and nobody would know.
+pub(crate) fn limit_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is ours to be written, and then read.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_max = limit.rlim_max.min(DESCRIPTORS as u64);
+            limit.rlim_cur = limit.rlim_cur.min(limit.rlim_max);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
     }
 }
 
