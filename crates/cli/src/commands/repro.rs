@@ -28,8 +28,9 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
     /// Of the data: 1 is one or two million records where the paper has a hundred (nvlsm: ten where it has fifty or a hundred)
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
+    /// [default: each experiment's own, see --list; a whole paper takes less than an hour then]
+    #[arg(long)]
+    scale: Option<f64>,
     /// Of every choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -73,16 +74,21 @@ impl Args {
         }
     }
 
+    fn setting(&self, run: &Run) -> Setting {
+        Setting { scale: self.scale.unwrap_or(run.scale), seed: self.seed, dir: self.dir.clone() }
+    }
+
     /// Whether stores have memory enough at this scale, before anything is run.
-    fn check_scale(&self, experiments: &[&Experiment], setting: &Setting) -> Result<()> {
+    fn check_scale(&self, experiments: &[&Experiment]) -> Result<()> {
         for run in experiments.iter().flat_map(|experiment| experiment.runs) {
-            let plan = (run.plan)(setting);
+            let setting = self.setting(run);
+            let plan = (run.plan)(&setting);
             let is_ours = plan.entries.iter().any(|entry| entry.kind.starts_with("cuesta"));
             if is_ours && plan.memory_bytes < MEMORY_BYTES_MIN {
-                let least = self.scale * MEMORY_BYTES_MIN as f64 / plan.memory_bytes.max(1) as f64;
+                let least = setting.scale * MEMORY_BYTES_MIN as f64 / plan.memory_bytes.max(1) as f64;
                 return Err(Failure::Input(format!(
                     "at scale {} {} has {} bytes of memory, and a store needs {MEMORY_BYTES_MIN}; take a --scale of at least {:.2}",
-                    self.scale,
+                    setting.scale,
                     run.name,
                     plan.memory_bytes,
                     (least * 100.0).ceil() / 100.0,
@@ -93,8 +99,9 @@ impl Args {
     }
 
     /// A run's record: of an earlier time, or made now.
-    fn record(&self, run: &Run, setting: &Setting) -> Result<Record> {
-        let path = self.results.join(format!("{}-scale{}-seed{}.json", run.name, self.scale, self.seed));
+    fn record(&self, run: &Run) -> Result<Record> {
+        let setting = self.setting(run);
+        let path = self.results.join(format!("{}-scale{}-seed{}.json", run.name, setting.scale, self.seed));
         if path.exists() && !self.again {
             let text = fs::read_to_string(&path).map_err(Failure::io(format!("read {}", path.display())))?;
             let kept = serde_json::from_str(&text);
@@ -105,8 +112,8 @@ impl Args {
             print_line(&format!("{} was measured before{by}; --again measures it anew", path.display()))?;
             return Ok(kept);
         }
-        let plan = (run.plan)(setting);
-        let title = format!("{} at scale {}: devices {}", run.name, self.scale, plan.devices.models);
+        let plan = (run.plan)(&setting);
+        let title = format!("{} at scale {}: devices {}", run.name, setting.scale, plan.devices.models);
         print_line(&title)?;
         let mut record = Record::new(title, &plan);
         let ran = run_plan(&plan, &mut record);
@@ -127,13 +134,13 @@ impl Args {
     }
 
     /// Shows experiments one by one as they are done; what has been claimed until then goes to `claims` even if one fails.
-    fn run(&self, experiments: &[&Experiment], setting: &Setting, claims: &mut Vec<Claim>) -> Result<()> {
+    fn run(&self, experiments: &[&Experiment], claims: &mut Vec<Claim>) -> Result<()> {
         let mut records = BTreeMap::new();
         let command: Vec<String> = std::env::args().skip(1).collect();
         for experiment in experiments {
             for run in experiment.runs {
                 if !records.contains_key(run.name) {
-                    let record = self.record(run, setting)?;
+                    let record = self.record(run)?;
                     print_line("")?;
                     report::validity(&record).iter().try_for_each(|line| print_line(line))?;
                     records.insert(run.name, record);
@@ -141,7 +148,8 @@ impl Args {
             }
             let of_runs: Vec<&Record> = experiment.runs.iter().map(|run| &records[run.name]).collect();
             experiment.show(&of_runs).iter().try_for_each(|line| print_line(line))?;
-            claims.extend(experiment.judge(&of_runs, setting, &format!("cuesta {}", command.join(" "))));
+            let scale = self.scale.unwrap_or(experiment.scale());
+            claims.extend(experiment.judge(&of_runs, scale, &format!("cuesta {}", command.join(" "))));
         }
         Ok(())
     }
@@ -151,7 +159,12 @@ fn list() -> Result<()> {
     for paper in PAPERS {
         print_line(&format!("{}: {}", paper.name, paper.title))?;
         for experiment in paper.experiments {
-            print_line(&format!("  {:<8} {}", experiment.name, experiment.about))?;
+            print_line(&format!(
+                "  {:<8} {} (scale {})",
+                experiment.name,
+                experiment.about,
+                experiment.scale()
+            ))?;
         }
     }
     Ok(())
@@ -177,14 +190,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let Some(name) = args.paper.as_ref().filter(|_| !args.list) else {
         return list().map(|()| Outcome::Done);
     };
-    if !(args.scale > 0.0 && args.scale <= SCALE_MAX) {
+    if args.scale.is_some_and(|scale| !(scale > 0.0 && scale <= SCALE_MAX)) {
         return Err(Failure::Input(format!("--scale must be more than 0 and at most {SCALE_MAX}")));
     }
-    let setting = Setting { scale: args.scale, seed: args.seed, dir: args.dir.clone() };
     let mut claims = Vec::new();
     let experiments = args.chosen(find(name)?)?;
-    args.check_scale(&experiments, &setting)?;
-    let ran = args.run(&experiments, &setting, &mut claims);
+    args.check_scale(&experiments)?;
+    let ran = args.run(&experiments, &mut claims);
     print_line("")?;
     claims.iter().try_for_each(print_claim)?;
     if let Some(path) = &args.json {

@@ -69,6 +69,8 @@ pub(crate) struct Setting {
 /// Contenders at work; several experiments may be about one run.
 pub(crate) struct Run {
     pub(crate) name: &'static str,
+    /// Its scale where none is asked for: all of a paper's runs together end within an hour on two processors.
+    pub(crate) scale: f64,
     pub(crate) plan: fn(&Setting) -> Plan,
 }
 
@@ -122,6 +124,11 @@ impl Experiment {
         Self { name, about, runs, claims: |_| Vec::new(), shows }
     }
 
+    /// The scale of its runs where none is asked for.
+    pub(crate) fn scale(&self) -> f64 {
+        self.runs[0].scale
+    }
+
     /// What its runs' records show, under its name.
     pub(crate) fn show(&self, records: &[&Record]) -> Vec<String> {
         let lines = (self.shows)(records);
@@ -130,7 +137,7 @@ impl Experiment {
     }
 
     /// What its runs' records say of its claims.
-    pub(crate) fn judge(&self, records: &[&Record], setting: &Setting, command: &str) -> Vec<Claim> {
+    pub(crate) fn judge(&self, records: &[&Record], scale: f64, command: &str) -> Vec<Claim> {
         let why = |contender: &Contender| {
             contender.invalid.as_ref().map(|why| format!("{}: {why}", contender.name))
         };
@@ -148,7 +155,7 @@ impl Experiment {
                 spread: quartiles.map(|of| [of.lower, of.upper]),
                 invalid: invalid.clone(),
                 met: invalid.is_none() && quartiles.is_some_and(|of| statement.target.is_met(of.median)),
-                scale: setting.scale,
+                scale,
                 durability: durability.clone(),
                 command: command.to_owned(),
             }
@@ -169,6 +176,22 @@ mod tests {
         assert!(
             between.is_met(1.0) && between.is_met(2.0) && !between.is_met(2.01) && !between.is_met(f64::NAN)
         );
+    }
+
+    #[test]
+    fn runs_of_an_experiment_have_one_scale() {
+        for experiment in PAPERS.iter().flat_map(|paper| paper.experiments) {
+            let mut runs = experiment.runs.iter();
+            assert!(runs.all(|run| run.scale == experiment.scale()), "{}", experiment.name);
+        }
+    }
+
+    #[test]
+    fn stores_have_memory_enough_at_default_scales() {
+        for run in PAPERS.iter().flat_map(|paper| paper.experiments).flat_map(|experiment| experiment.runs) {
+            let setting = Setting { scale: run.scale, seed: 1, dir: "/".into() };
+            assert!((run.plan)(&setting).memory_bytes >= cuesta::MEMORY_BYTES_MIN, "{}", run.name);
+        }
     }
 
     #[test]

@@ -86,6 +86,6 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 /// A run of the paper's; kept under its name.
-const fn run(name: &'static str, plan: fn(&super::Setting) -> crate::measure::run::Plan) -> Run {
-    Run { name, plan }
+const fn run(name: &'static str, scale: f64, plan: fn(&super::Setting) -> crate::measure::run::Plan) -> Run {
+    Run { name, scale, plan }
 }

@@ -16,6 +16,8 @@ use crate::repro::{Run, Setting};
 use cuesta_bench::{Config, Distribution, Keys, Length, Values, Workload};
 
 const RECORDS: f64 = 1e7;
+/// Where none is asked for.
+const SCALE: f64 = 0.25;
 const VALUE_BYTES: usize = 128;
 /// What a run of level 0 has for each record, in bytes.
 const RUN_SHARE: f64 = 2e6 / 5e7;
@@ -46,13 +48,13 @@ pub(super) const BY_LOAD: &str = "nvlsm, floors by load";
 pub(super) const BY_FLOORS: [(&str, u32); 5] =
     [("1 floor", 1), ("2 floors", 2), ("4 floors", 4), ("10 floors", 10), ("20 floors", 20)];
 
-pub(super) const MAIN: Run = run("nvlsm-main", |setting| main_on(setting, "pcm"));
-pub(super) const NVDIMM: Run = run("nvlsm-nvdimm", |setting| main_on(setting, "nvdimm"));
-pub(super) const FILTERS: Run = run("nvlsm-filters", |setting| {
+pub(super) const MAIN: Run = run("nvlsm-main", SCALE, |setting| main_on(setting, "pcm"));
+pub(super) const NVDIMM: Run = run("nvlsm-nvdimm", SCALE, |setting| main_on(setting, "nvdimm"));
+pub(super) const FILTERS: Run = run("nvlsm-filters", SCALE, |setting| {
     let entries = all_three(setting, "pcm,filter=10");
     Plan { entries, stages: vec![reads(setting), writes(setting, Workload::W)], ..base(setting) }
 });
-pub(super) const FLOORS: Run = run("nvlsm-floors", |setting| {
+pub(super) const FLOORS: Run = run("nvlsm-floors", SCALE, |setting| {
     let floors = BY_FLOORS.map(|(name, floors)| ours(setting, name, &format!("nvlsm,floors={floors}"), PCM));
     let entries = std::iter::once(ours(setting, LEVELED, LEVELED, PCM)).chain(floors).collect();
     let stages = vec![reads(setting), writes(setting, Workload::W), writes(setting, Workload::W80)];
@@ -60,11 +62,11 @@ pub(super) const FLOORS: Run = run("nvlsm-floors", |setting| {
 });
 /// Stores of values of 8, 128 and 512 bytes, a quarter as many as elsewhere.
 pub(super) const VALUES: [Run; 3] = [
-    run("nvlsm-values8", |setting| loads(setting, 8)),
-    run("nvlsm-values128", |setting| loads(setting, 128)),
-    run("nvlsm-values512", |setting| loads(setting, 512)),
+    run("nvlsm-values8", SCALE, |setting| loads(setting, 8)),
+    run("nvlsm-values128", SCALE, |setting| loads(setting, 128)),
+    run("nvlsm-values512", SCALE, |setting| loads(setting, 512)),
 ];
-pub(super) const YCSB: Run = run("nvlsm-ycsb", |setting| {
+pub(super) const YCSB: Run = run("nvlsm-ycsb", SCALE, |setting| {
     use Workload::{A, B, C, D, E, F};
     let mut entries = all_three(setting, PCM);
     entries.push(ours(setting, TWO, "nvlsm,floors=2", PCM));
@@ -78,7 +80,7 @@ pub(super) const YCSB: Run = run("nvlsm-ycsb", |setting| {
     Plan { entries, load, stages: [A, B, C, F, D, E].map(stage).to_vec(), ..base }
 });
 /// A store that is killed with updates in its log, and opened again.
-pub(super) const KILLED: Run = run("nvlsm-killed", |setting| {
+pub(super) const KILLED: Run = run("nvlsm-killed", SCALE, |setting| {
     let entries = vec![ours(setting, NVLSM, "nvlsm,floors=10", PCM)];
     let stages = vec![
         stage(setting, Workload::W, 0.01),
@@ -88,7 +90,7 @@ pub(super) const KILLED: Run = run("nvlsm-killed", |setting| {
     Plan { entries, stages, rounds: 1, killed: true, ..base(setting) }
 });
 /// The same trees on a fast and a capacity tier, in blocks.
-pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
+pub(super) const BLOCK: Run = run("nvlsm-block", SCALE, |setting| {
     let kinds = [(NVLSM, "nvlsm,floors=10"), (LEVELED, LEVELED), (FRAGMENTED, FRAGMENTED), (BY_LOAD, NVLSM)];
     let tiered = |(name, variant): (&str, &str)| {
         let kind = format!("cuesta:{variant},{}", shape(setting));
@@ -115,7 +117,7 @@ pub(super) const BLOCK: Run = run("nvlsm-block", |setting| {
     }
 });
 /// Stores that write through a file system in memory; ours is on memory that is as fast.
-pub(super) const PEERS: Run = run("nvlsm-peers", |setting| {
+pub(super) const PEERS: Run = run("nvlsm-peers", SCALE, |setting| {
     let peer =
         |name: &str| Entry { name: name.to_owned(), kind: name.to_owned(), spread: Spread::Only("fast") };
     let memory = "nvdimm,filter=10";

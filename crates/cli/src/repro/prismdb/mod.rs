@@ -88,6 +88,13 @@ pub(super) const PAPER: Paper = Paper {
             &plans::PRICES,
             shown::figure_7a,
         ),
+        Experiment::shown("fig5n", "figure 5's numbers themselves", &[plans::DEMOTION], shown::figure_5),
+        Experiment::shown(
+            "fig5m",
+            "the same where what goes down is merged at once, as in the paper",
+            &[plans::MERGED],
+            shown::figure_5,
+        ),
         Experiment::shown("fig8d", "how long reads take in YCSB-B", &[plans::YCSB], shown::figure_8d),
         Experiment::shown(
             "fig11c",
@@ -117,6 +124,6 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 /// A run of the paper's; kept under its name.
-const fn run(name: &'static str, plan: fn(&super::Setting) -> crate::measure::run::Plan) -> Run {
-    Run { name, plan }
+const fn run(name: &'static str, scale: f64, plan: fn(&super::Setting) -> crate::measure::run::Plan) -> Run {
+    Run { name, scale, plan }
 }

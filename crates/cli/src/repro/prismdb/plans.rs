@@ -44,36 +44,30 @@ pub(super) const FIXED: [(&str, &str); 5] = [
     ("pinned 90", "prismdb,pinned=90"),
 ];
 
-pub(super) const YCSB: Run = run("prismdb-ycsb", ycsb);
+pub(super) const YCSB: Run = run("prismdb-ycsb", 0.2, ycsb);
 pub(super) const UNSCALED: Run =
-    run("prismdb-unscaled", |setting| Plan { devices: devices(setting, 1.0), ..ycsb(setting) });
-pub(super) const DEMOTION: Run = run("prismdb-demotion", |setting| Plan {
-    entries: vec![
-        ours(PRISMDB, "prismdb,approx"),
-        ours(PRECISE, "prismdb,precise"),
-        ours(RANDOM, "prismdb,random"),
-    ],
-    stages: vec![stage(setting, Workload::A, ROUNDS)],
-    ..base(setting)
-});
+    run("prismdb-unscaled", 0.1, |setting| Plan { devices: devices(setting, 1.0), ..ycsb(setting) });
+pub(super) const DEMOTION: Run = run("prismdb-demotion", 0.2, |setting| demotion(setting, ""));
+/// What goes down is merged with the tables there at once, as in the paper.
+pub(super) const MERGED: Run = run("prismdb-merged", 0.2, |setting| demotion(setting, ",log-runs=1"));
 /// Zipf's law by ever larger skews, and none.
 pub(super) const SKEWS: [Run; 5] = [
-    run("prismdb-zipf0.6", |setting| skewed(setting, 0.6)),
-    run("prismdb-zipf0.8", |setting| skewed(setting, 0.8)),
-    run("prismdb-zipf0.99", |setting| skewed(setting, 0.99)),
-    run("prismdb-zipf1.2", |setting| skewed(setting, 1.2)),
-    run("prismdb-uniform", |setting| {
+    run("prismdb-zipf0.6", 0.1, |setting| skewed(setting, 0.6)),
+    run("prismdb-zipf0.8", 0.1, |setting| skewed(setting, 0.8)),
+    run("prismdb-zipf0.99", 0.1, |setting| skewed(setting, 0.99)),
+    run("prismdb-zipf1.2", 0.1, |setting| skewed(setting, 1.2)),
+    run("prismdb-uniform", 0.1, |setting| {
         let plan = skewed(setting, THETA);
         Plan { load: Config { distribution: Some(Distribution::Uniform), ..plan.load.clone() }, ..plan }
     }),
 ];
-pub(super) const SYNC: Run = run("prismdb-sync", |setting| Plan {
+pub(super) const SYNC: Run = run("prismdb-sync", 0.1, |setting| Plan {
     stages: vec![stage(setting, Workload::A, ROUNDS), stage(setting, Workload::F, ROUNDS)],
     durability: "sync".to_owned(),
     ..base(setting)
 });
 /// The threshold that is found by trying, and thresholds that are given.
-pub(super) const THRESHOLD: Run = run("prismdb-threshold", |setting| Plan {
+pub(super) const THRESHOLD: Run = run("prismdb-threshold", 0.15, |setting| Plan {
     entries: std::iter::once(ours(PRISMDB, "prismdb"))
         .chain(FIXED.map(|(name, variant)| ours(name, variant)))
         .collect(),
@@ -82,32 +76,32 @@ pub(super) const THRESHOLD: Run = run("prismdb-threshold", |setting| Plan {
 });
 /// One tier alone (Optane, QLC; then TLC), and two of them in several proportions.
 pub(super) const PRICES: [Run; 6] = [
-    run("prismdb-alone", |setting| {
+    run("prismdb-alone", 0.1, |setting| {
         alone(setting, &["fast", "capacity"], devices_of(setting, "qlc", scaled()))
     }),
-    run("prismdb-tlc", |setting| alone(setting, &["capacity"], devices_of(setting, "nvme", scaled()))),
-    run("prismdb-het5", |setting| het(setting, HETS[0])),
-    run("prismdb-het10", |setting| het(setting, HETS[1])),
-    run("prismdb-het20", |setting| het(setting, HETS[2])),
-    run("prismdb-het50", |setting| het(setting, HETS[3])),
+    run("prismdb-tlc", 0.1, |setting| alone(setting, &["capacity"], devices_of(setting, "nvme", scaled()))),
+    run("prismdb-het5", 0.1, |setting| het(setting, HETS[0])),
+    run("prismdb-het10", 0.1, |setting| het(setting, HETS[1])),
+    run("prismdb-het20", 0.1, |setting| het(setting, HETS[2])),
+    run("prismdb-het50", 0.1, |setting| het(setting, HETS[3])),
 ];
 pub(super) const CLIENTS: [Run; 5] = [
-    run("prismdb-clients1", |setting| clients(setting, 1)),
-    run("prismdb-clients2", |setting| clients(setting, 2)),
-    run("prismdb-clients4", |setting| clients(setting, 4)),
-    run("prismdb-clients8", |setting| clients(setting, 8)),
-    run("prismdb-clients16", |setting| clients(setting, 16)),
+    run("prismdb-clients1", 0.1, |setting| clients(setting, 1)),
+    run("prismdb-clients2", 0.1, |setting| clients(setting, 2)),
+    run("prismdb-clients4", 0.1, |setting| clients(setting, 4)),
+    run("prismdb-clients8", 0.1, |setting| clients(setting, 8)),
+    run("prismdb-clients16", 0.1, |setting| clients(setting, 16)),
 ];
-pub(super) const PROMOTION: Run = run("prismdb-promotion", |setting| Plan {
+pub(super) const PROMOTION: Run = run("prismdb-promotion", 0.2, |setting| Plan {
     entries: vec![ours(PRISMDB, "prismdb")],
     stages: vec![Stage::new(Workload::C, requests(setting, 3.0 / MANY_ROUNDS as f64))],
     rounds: MANY_ROUNDS,
     ..base(setting)
 });
 pub(super) const TWITTER: [Run; 3] = [
-    run("prismdb-twitter39", |setting| twitter(setting, Workload::Twitter39)),
-    run("prismdb-twitter19", |setting| twitter(setting, Workload::Twitter19)),
-    run("prismdb-twitter51", |setting| twitter(setting, Workload::Twitter51)),
+    run("prismdb-twitter39", 0.34, |setting| twitter(setting, Workload::Twitter39)),
+    run("prismdb-twitter19", 0.34, |setting| twitter(setting, Workload::Twitter19)),
+    run("prismdb-twitter51", 0.34, |setting| twitter(setting, Workload::Twitter51)),
 ];
 
 /// A store of ours. The level below has small tables in either profile.
@@ -227,6 +221,16 @@ fn het(setting: &Setting, percent: u64) -> Plan {
         fast_bytes: base.data_bytes * percent / 100,
         stages: vec![stage(setting, Workload::A, ROUNDS)],
         ..base
+    }
+}
+
+/// Ways to choose what goes down.
+fn demotion(setting: &Setting, more: &str) -> Plan {
+    let ways = [(PRISMDB, "approx"), (PRECISE, "precise"), (RANDOM, "random")];
+    Plan {
+        entries: ways.map(|(name, way)| ours(name, &format!("prismdb,{way}{more}"))).to_vec(),
+        stages: vec![stage(setting, Workload::A, ROUNDS)],
+        ..base(setting)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::repro::{Run, Setting, Statement, Target};
 use cuesta_bench::{Config, Keys, Length, Values, Workload};
 use std::collections::BTreeSet;
 
-pub(super) const ALONE: Run = run("prismdb-rocksdb", plan);
+pub(super) const ALONE: Run = run("prismdb-rocksdb", 1.0, plan);
 
 const RECORDS: f64 = 1e6;
 const VALUE_BYTES: usize = 1000;
@@ -30,8 +30,8 @@ const FACTOR: f64 = 1.5;
 const NVM: &str = "rocksdb on NVM";
 const QLC: &str = "rocksdb on QLC";
 const HET: &str = "rocksdb het";
-/// Counters of lookups and of milliseconds of merges, by container.
-const KINDS: [&str; 2] = ["found:", "merge_ms:"];
+/// Counters of reads of files and of milliseconds of merges, by level.
+const KINDS: [&str; 2] = ["files:", "merge_ms:"];
 /// Of our RocksDB, the levels that lie on the capacity tier.
 const FIRST_LEVEL_BELOW: u32 = 3;
 
@@ -115,7 +115,7 @@ pub(super) fn levels(records: &[&Record]) -> Vec<String> {
     let rows = containers.into_iter().map(|container| {
         (container.to_owned(), KINDS.map(|kind| share_of(record, kind, container)).to_vec())
     });
-    table(&["lookups", "merge time"], rows)
+    table(&["file reads", "merge time"], rows)
 }
 
 pub(super) fn figure_2(records: &[&Record]) -> Vec<Statement> {

@@ -14,6 +14,18 @@ fn price(percent: u64, below: &str) -> Option<f64> {
     Some(dollars_per_gigabyte(&[(&fast, percent), (&below, 100 - percent)]))
 }
 
+/// What goes to flash by how it is chosen (Fig. 5).
+pub(super) fn figure_5(records: &[&Record]) -> Vec<String> {
+    let rows = names(records[0]).map(|contender| {
+        let of = |number: fn(&Numbers) -> Option<f64>| {
+            median(records[0], Workload::A, contender, |turn| number(&Numbers::of(turn)))
+        };
+        let numbers = vec![of(|n| Some(n.operations_per_second)), of(|n| n.written[1]), of(|n| n.reads[1])];
+        (contender.to_owned(), numbers)
+    });
+    table(&["operations/s", "to flash", "slow reads"], rows)
+}
+
 /// Throughput and cost of configurations (Fig. 7a).
 pub(super) fn figure_7a(records: &[&Record]) -> Vec<String> {
     let hets = HETS.map(|percent| (format!("het{percent}"), price(percent, "qlc")));
