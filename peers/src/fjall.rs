@@ -9,6 +9,7 @@ use crate::{no_variant, only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 struct Fjall {
@@ -69,6 +70,14 @@ impl cuesta_bench::Store for Fjall {
 impl Contender for Fjall {
     fn settings(&self) -> String {
         "fjall".to_owned()
+    }
+
+    /// Blocks of tables' data by whether its own cache had them; the page cache may have had the others.
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let metrics = self.records.metrics();
+        let (all, cached) = (metrics.data_block_load_count(), metrics.data_block_load_cached_count());
+        let named = [("blocks:cached", cached), ("blocks:read", all.saturating_sub(cached))];
+        named.map(|(name, count)| (name.to_owned(), count as u64)).into()
     }
 
     fn settle(&self) -> Result<(), String> {

@@ -7,6 +7,7 @@
 use crate::{no_variant, only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +75,13 @@ impl cuesta_bench::Store for Redb {
 impl Contender for Redb {
     fn settings(&self) -> String {
         "redb".to_owned()
+    }
+
+    /// Pages by whether its cache had them for readers.
+    fn counters(&self) -> BTreeMap<String, u64> {
+        let stats = self.database.cache_stats();
+        let named = [("blocks:cached", stats.read_hits()), ("blocks:read", stats.read_misses())];
+        named.map(|(name, count)| (name.to_owned(), count)).into()
     }
 
     fn settle(&self) -> Result<(), String> {

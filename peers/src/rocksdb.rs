@@ -14,7 +14,7 @@
 //! - Four background jobs, as it proposes for small machines; two subcompactions.
 //! - No compression: values of the benchmark do not compress, and no contender compresses them.
 //!
-//! **Variants**, named after a colon, with commas: `lru` or `hyper` (the cache), `row` (a fifth of the cache is a row cache),
+//! **Variants**, named after a colon, with commas or plus signs (`--against rocksdb:hyper+m4`): `lru` or `hyper` (the cache), `row` (a fifth of the cache is a row cache),
 //! `m4`, `m8`, `m10` (the factor between levels). [`best`] says which is taken when none is named; `docs/benchmarks.md` has the
 //! sweep that it comes from.
 
@@ -47,7 +47,7 @@ struct Variant {
 impl Variant {
     fn parse(text: &str) -> Result<Self, String> {
         let mut variant = Self { hyper_clock: false, row_cache: false, factor: 4 };
-        for word in text.split(',') {
+        for word in text.split([',', '+']) {
             match word {
                 "lru" => variant.hyper_clock = false,
                 "hyper" => variant.hyper_clock = true,
@@ -192,16 +192,25 @@ impl Contender for RocksDb {
         self.settings.clone()
     }
 
-    /// Lookups that memtables and caches answered; of each level, reads of files and the time that merges into it took.
+    /// Gets by what answered them, blocks of tables' data by whether they were cached, and bytes by cause, whichever tier they went to (log
+    /// and flushes go to the fast one). Of each level, reads of files and the time that merges into it took.
     fn counters(&self) -> BTreeMap<String, u64> {
-        let found = [
+        let tickers = [
             ("found:memtables", Ticker::MemtableHit),
             ("found:row cache", Ticker::RowCacheHit),
-            ("found:block cache", Ticker::BlockCacheDataHit),
+            ("found:level 0", Ticker::GetHitL0),
+            ("found:level 1", Ticker::GetHitL1),
+            ("found:levels from 2 on", Ticker::GetHitL2AndUp),
+            ("blocks:cached", Ticker::BlockCacheDataHit),
+            ("blocks:read", Ticker::BlockCacheDataMiss),
+            ("written:log", Ticker::WalFileBytes),
+            ("written:flush", Ticker::FlushWriteBytes),
+            ("written:merge", Ticker::CompactWriteBytes),
+            ("read:merge", Ticker::CompactReadBytes),
         ];
         let ticker =
             |(name, ticker): (&str, Ticker)| (name.to_owned(), self.options.get_ticker_count(ticker));
-        let mut all: BTreeMap<String, u64> = found.into_iter().map(ticker).collect();
+        let mut all: BTreeMap<String, u64> = tickers.into_iter().map(ticker).collect();
         let property = |name| self.db.property_value(name).ok().flatten().unwrap_or_default();
         all.extend(reads_by_level(&property(properties::CF_FILE_HISTOGRAM)));
         all.extend(merges_by_level(&property(properties::CFSTATS_NO_FILE_HISTOGRAM)));
@@ -227,7 +236,7 @@ fn reads_by_level(text: &str) -> Vec<(String, u64)> {
             level = rest.split_whitespace().next();
         } else if let (Some(number), Some(rest)) = (level, line.strip_prefix("Count: ")) {
             let count = rest.split_whitespace().next().and_then(|count| count.parse().ok());
-            all.push((format!("found:level {number}"), count.unwrap_or(0)));
+            all.push((format!("files:level {number}"), count.unwrap_or(0)));
             level = None;
         }
     }
@@ -263,7 +272,7 @@ mod tests {
         let histogram = "\n** Level 0 read latency histogram (micros):\nCount: 12 Average: 3.1  StdDev: 1\n\n\
                          ** Level 3 read latency histogram (micros):\nCount: 400 Average: 391.0\n";
         let reads = reads_by_level(histogram);
-        assert_eq!(reads, [("found:level 0".to_owned(), 12), ("found:level 3".to_owned(), 400)]);
+        assert_eq!(reads, [("files:level 0".to_owned(), 12), ("files:level 3".to_owned(), 400)]);
         let table = "** Compaction Stats [default] **\nLevel    Files   Size     Score Read(GB) Comp(sec) Avg(sec)\n---\n  \
                      L0      2/0   45.67 MB   0.5      0.0       1.25      0.1\n  L3     10/2    1.20 GB   0.9      2.0       7.50      \
                      0.3\n Sum     12/2    1.25 GB   0.0      2.0       8.75      0.2\nPriority    Files   Size\n  Low      0/0    \

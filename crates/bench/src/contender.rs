@@ -111,8 +111,9 @@ pub struct Usage {
 pub trait Contender: Store {
     /// Its settings, in words.
     fn settings(&self) -> String;
-    /// What it counts itself, since any moment, by name: `found:CONTAINER` for the lookups that a container answered,
-    /// `read:TIER:CAUSE` and `written:TIER:CAUSE` for bytes, and others of its own.
+    /// What it counts itself, since any moment, by name: `found:CONTAINER` for the lookups that a container answered, `blocks:cached` and
+    /// `blocks:read` for blocks of tables that its cache had and had not, `read:TIER:CAUSE` and `written:TIER:CAUSE` for bytes (`read:CAUSE`
+    /// and `written:CAUSE` where it does not know the tier), and others of its own.
     fn counters(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
@@ -190,7 +191,7 @@ fn respond(request: Request, opened: &mut Opened, open: &Open<'_>) -> Result<Ans
         }
         Request::Run { config, records } => {
             let store = opened.store.as_deref().ok_or("no store is open")?;
-            let mut ran = run(store, &opened.places, &config, records)?;
+            let mut ran = run(store, &opened.places, &config, records, &progress())?;
             ran.usage.gauges.insert(OPEN_MICROS.to_owned(), opened.took.as_micros() as u64);
             Ok(Answer::Ran(Box::new(ran)))
         }
@@ -198,11 +199,35 @@ fn respond(request: Request, opened: &mut Opened, open: &Open<'_>) -> Result<Ans
     }
 }
 
-fn run(store: &dyn Contender, places: &[PathBuf], config: &Config, records: u64) -> Result<Ran, String> {
+/// Tells progress from time to time.
+fn progress() -> impl Fn(u64) + Sync {
+    let told = Mutex::new(Instant::now());
+    move |done| {
+        if let Ok(mut told) = told.try_lock()
+            && told.elapsed() > PROGRESS
+        {
+            // Whoever should read it will notice by the answer.
+            say(&Answer::Progress(done)).ok();
+            *told = Instant::now();
+        }
+    }
+}
+
+/// Runs a phase on a store that lies in these places and has so many records, and waits until it has nothing more to do.
+///
+/// # Errors
+/// As [`run_phase`]; what the store says; what keeps this process from knowing its times.
+pub fn run(
+    store: &dyn Contender,
+    places: &[PathBuf],
+    config: &Config,
+    records: u64,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Ran, String> {
     let (ended, end) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let peaks = scope.spawn(move || peaks(places, &end));
-        let ran = measure(store, config, records);
+        let ran = measure(store, config, records, progress);
         drop(ended);
         let (tier_bytes_peak, anonymous_bytes_peak) = peaks.join().unwrap_or_default();
         ran.map(|ran| Ran { usage: Usage { tier_bytes_peak, anonymous_bytes_peak, ..ran.usage }, ..ran })
@@ -264,19 +289,14 @@ fn look_under(place: &Path, blocks: &mut BTreeMap<(u64, u64), u64>) {
 /// Unit in which the kernel tells what a file has allocated.
 const BLOCK: u64 = 512;
 
-fn measure(store: &dyn Contender, config: &Config, records: u64) -> Result<Ran, String> {
-    let told = Mutex::new(Instant::now());
-    let progress = |done| {
-        if let Ok(mut told) = told.try_lock()
-            && told.elapsed() > PROGRESS
-        {
-            // Whoever should read it will notice by the answer.
-            say(&Answer::Progress(done)).ok();
-            *told = Instant::now();
-        }
-    };
+fn measure(
+    store: &dyn Contender,
+    config: &Config,
+    records: u64,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Ran, String> {
     let (before, counters_before) = (Taken::so_far()?, store.counters());
-    let (result, records) = run_phase(store, config, records, &progress)?;
+    let (result, records) = run_phase(store, config, records, progress)?;
     let ended = Instant::now();
     store.settle()?;
     let settle_seconds = ended.elapsed().as_secs_f64();

@@ -2,14 +2,15 @@
 
 use crate::failure::{Failure, Result};
 use crate::output::print_line;
-use cuesta::{Options, Stats, World};
+use cuesta::{Options, World};
 use cuesta_device::{Directory, FileDirectory, PacedDirectory};
-use cuesta_model::{Modelled, Spec, dollars_per_gigabyte, lifetime_years, parse};
+use cuesta_model::{Modelled, Spec, parse};
 use cuesta_sched::Sched;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What tiers are called, fastest first.
 pub(crate) const TIERS: [&str; 2] = ["fast", "capacity"];
@@ -79,29 +80,13 @@ impl Running {
         Ok(())
     }
 
-    /// What the devices cost, and how long they last under what a phase of so many operations wrote; only when every tier
-    /// is modelled.
-    pub(crate) fn report_cost(&self, operations: u64, before: &Stats, after: &Stats) -> Result<()> {
-        if self.0.len() < after.tiers.len() {
-            return Ok(());
-        }
-        let tiers: Vec<_> = self.0.iter().zip(&after.tiers).collect();
-        let sized: Vec<_> =
-            tiers.iter().map(|((_, model), tier)| (model.spec(), tier.capacity_bytes)).collect();
-        print_line(&format!("  tiers of these sizes cost {:.2} $/GB", dollars_per_gigabyte(&sized)))?;
-        let all: f64 = sized.iter().map(|(_, bytes)| *bytes as f64).sum();
-        for (i, ((name, _), (spec, bytes))) in self.0.iter().zip(&sized).enumerate() {
-            let written = after.io.total(i).write_bytes - before.io.total(i).write_bytes;
-            let share = (*bytes as f64 / all * STORE_BYTES) as u64;
-            let years =
-                LOADS.map(|load| lifetime_years(spec, share, written as f64 / operations as f64 * load));
-            print_line(&format!(
-                "  {name}, of 600 GB shared alike, would last {:.1} years at 100 million of these operations a day, {:.1} \
-                 at 500 million",
-                years[0], years[1]
-            ))?;
-        }
-        Ok(())
+    /// What waiting took of the processor so far, about.
+    pub(crate) fn burnt(&self) -> Duration {
+        self.0.iter().map(|(_, model)| model.kept().burnt).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// What a read of a tier takes in the mean, where it is modelled.

@@ -1,25 +1,19 @@
 //! `cuesta bench`: YCSB's workloads over a store of its own.
 
+mod alone;
+
 use crate::failure::{Failure, Outcome, Result};
-use crate::measure::ours::{Cuesta, MemoryModel};
-use crate::measure::place::make_room;
+use crate::measure::ours::MemoryModel;
 use crate::measure::process::Devices;
 use crate::measure::run::{Plan, Record, Stage, entries};
 use crate::measure::{self, page, report};
-use crate::model::{Models, Running, TIERS};
-use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
+use crate::model::{Models, TIERS};
+use crate::output::print_line;
 use crate::size::{Place, Size, human};
-use crate::store::{GuardArgs, durable_by};
-use cuesta::{Cause, Create, Db, Demotion, Durability, Options, Profile, PromoteReads, Stats, TierOptions};
-use cuesta_bench::contender::since;
-use cuesta_bench::oracle;
-use cuesta_bench::{
-    Config, Distribution, Keys, Length, Measured, Operation, PhaseResult, TraceStep, VALUE_BYTES_MIN, Values,
-    Workload, play, read_trace, run_phase,
-};
-use cuesta_device::mapped::LINE_BYTES;
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use crate::store::GuardArgs;
+use cuesta::{Create, Demotion, Durability, Options, Profile, PromoteReads, TierOptions};
+use cuesta_bench::{Config, Distribution, Keys, Length, VALUE_BYTES_MIN, Values, Workload};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +66,8 @@ pub(crate) struct Args {
     /// What to run, in order; the records are loaded first in any case [default: load,a; with --against a,b,c,f,d,e]
     #[arg(long, value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md)
+    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md); rocksdb:lru+m8 is set
+    /// otherwise than is best (lru or hyper, row, m4, m8 or m10)
     #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs"])]
     against: Vec<String>,
     /// Turns of each, with --against
@@ -139,7 +134,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with tables and plots to this file; it needs nothing else to be read
-    #[arg(long, value_name = "FILE", requires = "against")]
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     report: Option<PathBuf>,
 }
 
@@ -212,6 +207,14 @@ impl Args {
         }
     }
 
+    /// Whether results can be written: better known now than after half an hour.
+    fn check_outputs(&self) -> Result<()> {
+        for path in self.json.iter().chain(&self.report) {
+            fs::write(path, "").map_err(Failure::io(format!("write {}", path.display())))?;
+        }
+        Ok(())
+    }
+
     /// What the tiers are called, fastest first.
     fn tier_names(&self) -> [&'static str; 2] {
         if self.pmem.is_some() { ["pmem", ""] } else { TIERS }
@@ -249,26 +252,6 @@ impl Args {
     fn values(&self) -> Values {
         let own = || self.workloads().iter().find_map(|workload| workload.values());
         self.value_bytes.map(Values::Fixed).or_else(own).unwrap_or(Values::Fixed(VALUE_BYTES[self.kind()]))
-    }
-
-    /// For phases of which the reads are point reads of a fixed set of records.
-    fn oracle(
-        &self,
-        result: &PhaseResult,
-        before: &Stats,
-        after: &Stats,
-        models: &Running,
-    ) -> Option<Oracle> {
-        let gets = after.operations.gets - before.operations.gets;
-        let above = after.tiers[0].capacity_bytes + self.memory_bytes();
-        let best = oracle::best(&result.config, above).filter(|_| gets > 0)?;
-        let there = |stats: &Stats| stats.io.get(1, Cause::UserRead).read_ops;
-        let seconds = models.read_seconds(TIERS[1]);
-        Some(Oracle {
-            measured: (there(after) - there(before)) as f64 / gets as f64,
-            best,
-            ceiling: seconds.filter(|_| best > 0.0).map(|s| oracle::ceiling(self.threads(), best, s)),
-        })
     }
 
     fn config(&self, workload: Workload, phase: u64) -> Config {
@@ -335,10 +318,7 @@ fn run_against(args: &Args) -> Result<Outcome> {
         if plan.devices.models.is_empty() { "of this machine" } else { &plan.devices.models },
         args.seed
     );
-    // Better now than after half an hour.
-    for path in args.json.iter().chain(&args.report) {
-        fs::write(path, "").map_err(Failure::io(format!("write {}", path.display())))?;
-    }
+    args.check_outputs()?;
     print_line(&title)?;
     let mut record = Record::new(title, &plan);
     if let Some(price) = record.dollars_per_gigabyte {
@@ -347,7 +327,8 @@ fn run_against(args: &Args) -> Result<Outcome> {
     let ran = measure::run::run(&plan, &mut record);
     print_line("")?;
     report::validity(&record).iter().try_for_each(|line| print_line(line))?;
-    let written = write_results(args, &record);
+    let all = serde_json::to_value(&record).map_err(|error| Failure::Input(error.to_string()))?;
+    let written = write_results(args, &record, &all);
     ran.and(written).map(|()| Outcome::Done)
 }
 
@@ -355,10 +336,10 @@ fn data_record(plan: &Plan) -> u64 {
     plan.data_bytes / plan.load.records
 }
 
-fn write_results(args: &Args, record: &Record) -> Result<()> {
+/// Writes what was asked for: everything in `all`, and the record's page.
+fn write_results(args: &Args, record: &Record, all: &Value) -> Result<()> {
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(record).map_err(|error| Failure::Input(error.to_string()))?;
-        fs::write(path, text + "\n").map_err(Failure::io(format!("write {}", path.display())))?;
+        fs::write(path, format!("{all:#}\n")).map_err(Failure::io(format!("write {}", path.display())))?;
     }
     if let Some(path) = &args.report {
         fs::write(path, page::page(record)?).map_err(Failure::io(format!("write {}", path.display())))?;
@@ -366,257 +347,10 @@ fn write_results(args: &Args, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// The trace in a file; at least one step.
-fn read_steps(path: &Path) -> Result<Vec<TraceStep>> {
-    let fail = || Failure::io(format!("read {}", path.display()));
-    let file = fs::File::open(path).map_err(fail())?;
-    let steps = read_trace(std::io::BufReader::new(file));
-    let steps = steps.map_err(|why| Failure::Input(format!("{}: {why}", path.display())))?;
-    match steps.is_empty() {
-        true => Err(Failure::Input(format!("{} has no lines to play", path.display()))),
-        false => Ok(steps),
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     args.check()?;
-    if !args.against.is_empty() {
-        return run_against(args);
+    match args.against.is_empty() {
+        true => alone::run(args),
+        false => run_against(args),
     }
-    let steps = args.trace.as_deref().map_or(Ok(Vec::new()), read_steps)?;
-    let options = args.options();
-    options.validate()?;
-    for tier in &options.tiers {
-        make_room(&tier.path)?;
-    }
-    print_line(&format!(
-        "{}, {} threads, profile {}, durability {}, memory {}, seed {}",
-        match (args.values(), steps.len()) {
-            (Values::Fixed(bytes), 0) => {
-                format!("{} records of {} bytes", args.records(), args.keys().bytes() + bytes as u64)
-            }
-            (Values::Pareto { k, sigma }, 0) => format!(
-                "{} records of {} bytes and a value by Pareto({k}, {sigma}), {VALUE_BYTES_MIN} at least",
-                args.records(),
-                args.keys().bytes()
-            ),
-            (_, steps) => format!("a trace of {steps} operations"),
-        },
-        args.threads(),
-        args.profile,
-        args.durability,
-        human(args.memory_bytes()),
-        args.seed
-    ))?;
-    for (name, tier) in args.tier_names().into_iter().zip(&options.tiers) {
-        print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
-    }
-    let (store, models) = match &args.model {
-        Some(models) => {
-            let (world, running) = models.world(&options)?;
-            (Cuesta::new(Db::open_in(&options, world)?), running)
-        }
-        None => (Cuesta::open(&options, args.pmem_model)?, Running::default()),
-    };
-    if let Some(persistence) = store.db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
-        print_line(&durable_by(&persistence))?;
-    }
-    let mut phases = Vec::new();
-    let ran = match steps.is_empty() {
-        true => run_phases(args, &store, &models, &mut phases),
-        false => run_trace(args, &store, &steps, &models).map(|trace| phases.push(trace)),
-    };
-    let closed = store.db.close().map_err(Failure::from);
-    // Phases that ended are told of, whatever happened to the next.
-    let written = args.json.as_ref().map_or(Ok(()), |path| {
-        let text = json!({
-            "phases": phases,
-            "models": models.to_json(),
-            "version": env!("CARGO_PKG_VERSION"),
-        });
-        fs::write(path, format!("{text:#}\n")).map_err(Failure::io(format!("write {}", path.display())))
-    });
-    ran.and(closed).and(written).map(|()| Outcome::Done)
-}
-
-/// Plays a trace and reports on it.
-fn run_trace(args: &Args, store: &Cuesta, steps: &[TraceStep], models: &Running) -> Result<Value> {
-    let (before, operations) = (store.db.stats(), steps.len() as u64);
-    let result = shown("trace", Some(operations), |progress| play(store, steps, args.threads(), progress))?;
-    store.db.wait_for_background()?;
-    let stats = store.db.stats();
-    report_phase("trace", &result, &before, &stats)?;
-    models.report()?;
-    models.report_cost(operations, &before, &stats)?;
-    Ok(json!({ "trace": args.trace, "result": result, "stats": super::stats::to_json(&stats) }))
-}
-
-/// Loads the records, runs the workloads one after the other, and reports on each; those that ended are in `results`.
-fn run_phases(args: &Args, store: &Cuesta, models: &Running, results: &mut Vec<Value>) -> Result<()> {
-    let mut phases = args.workloads();
-    phases.retain(|workload| *workload != Workload::Load);
-    phases.insert(0, Workload::Load);
-    let mut records = 0;
-    for (phase, workload) in (0..).zip(phases) {
-        let config = args.config(workload, 2 * phase);
-        if workload != Workload::Load && args.warm_up.unwrap_or(0.0) > 0.0 {
-            let length = Length::Seconds(args.warm_up.unwrap_or(0.0));
-            let config = Config { length, phase: 2 * phase + 1, ..config.clone() };
-            (_, records) = shown_phase(store, &config, records, "warm-up")?;
-        }
-        let (before, touched) = (store.db.stats(), store.touched());
-        let (result, after) = shown_phase(store, &config, records, workload.name())?;
-        records = after;
-        store.db.wait_for_background()?;
-        let stats = store.db.stats();
-        report_phase(workload.name(), &result.measured, &before, &stats)?;
-        let touched = since(store.touched(), &touched);
-        report_touched(&result.measured, &touched)?;
-        let oracle = args.oracle(&result, &before, &stats, models);
-        if let Some(oracle) = &oracle {
-            oracle.report()?;
-        }
-        models.report()?;
-        let operations = result.measured.operations.iter().map(|operation| operation.count).sum();
-        models.report_cost(operations, &before, &stats)?;
-        results.push(json!({
-            "result": result,
-            "stats": super::stats::to_json(&stats),
-            "oracle": oracle,
-            "touched": touched,
-        }));
-    }
-    Ok(())
-}
-
-/// Cache lines that operations touched, where persistent memory is modelled.
-fn report_touched(measured: &Measured, touched: &BTreeMap<String, u64>) -> Result<()> {
-    let count = |operations: &[Operation]| -> u64 {
-        let of = measured.operations.iter().filter(|of| operations.contains(&of.operation));
-        of.map(|of| of.count).sum()
-    };
-    let reads = [Operation::Read, Operation::ReadModifyWrite];
-    for (name, operations) in [("gets", &reads[..]), ("scans", &[Operation::Scan])] {
-        let (lines, count) = (touched.get(&format!("touched:{name}")), count(operations));
-        if let Some(lines) = lines.filter(|_| count > 0) {
-            let each = *lines as f64 / count as f64;
-            print_line(&format!("  cache lines of persistent memory touched by {name}: {each:.1} each"))?;
-        }
-    }
-    if let (Some(read), Some(written)) = (touched.get("touched"), touched.get("written:lines")) {
-        print_line(&format!(
-            "  lines of persistent memory, merges included: {} read, {} written back",
-            human(read * LINE_BYTES),
-            human(written * LINE_BYTES)
-        ))?;
-    }
-    Ok(())
-}
-
-/// Reads that reached the capacity tier, beside the best that any static placement could do.
-#[derive(serde::Serialize)]
-struct Oracle {
-    /// Share of the records looked up that took a read there.
-    measured: f64,
-    /// The least share, with room for as many records as fast tier and memory have bytes.
-    best: f64,
-    /// Reads per second that these clients cannot exceed by it, where the tier is modelled.
-    ceiling: Option<f64>,
-}
-
-impl Oracle {
-    fn report(&self) -> Result<()> {
-        let ceiling = self.ceiling.map(|rate| format!(", so at most {rate:.0} reads/s by these clients"));
-        print_line(&format!(
-            "  reads that reached the capacity tier: {:.1} %; the best static placement sends {:.1} % there{}",
-            100.0 * self.measured,
-            100.0 * self.best,
-            ceiling.unwrap_or_default()
-        ))
-    }
-}
-
-/// Runs a phase and shows how far it is; as [`run_phase`].
-fn shown_phase(
-    store: &Cuesta,
-    config: &Config,
-    records: u64,
-    name: &'static str,
-) -> Result<(PhaseResult, u64)> {
-    let operations = match config.length {
-        Length::Operations(operations) => Some(operations),
-        Length::Seconds(_) => None,
-    };
-    shown(name, operations, |progress| run_phase(store, config, records, progress))
-}
-
-/// Shows how many operations `run` has done, of so many if that is known.
-fn shown<T>(
-    name: &str,
-    operations: Option<u64>,
-    run: impl FnOnce(&(dyn Fn(u64) + Sync)) -> std::result::Result<T, String>,
-) -> Result<T> {
-    let bar = progress(operations.unwrap_or(0), name, if operations.is_some() { COUNT } else { COUNT_UP });
-    let ran = run(&|done| {
-        bar.set_position(done);
-        reveal(&bar);
-    });
-    bar.finish_and_clear();
-    ran.map_err(Failure::Input)
-}
-
-fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
-    let rate = result.operations_per_second;
-    print_line(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
-    print_line("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;
-    for line in &result.operations {
-        let l = &line.latency;
-        print_line(&format!(
-            "  {:<18} {:>9} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.0}",
-            line.operation.name(),
-            line.count,
-            l.mean_us,
-            l.p50_us,
-            l.p90_us,
-            l.p99_us,
-            l.p999_us,
-            l.max_us
-        ))?;
-    }
-    if result.not_found > 0 {
-        print_line(&format!("  {} reads found no value", result.not_found))?;
-    }
-    print_line("  tier         used       read    written  by cause (read / written)")?;
-    for (i, tier) in after.tiers.iter().enumerate() {
-        let (was, is) = (before.io.total(i), after.io.total(i));
-        let cause = |cause: Cause| {
-            let (was, is) = (before.io.get(i, cause), after.io.get(i, cause));
-            let (read, written) = (is.read_bytes - was.read_bytes, is.write_bytes - was.write_bytes);
-            (read + written > 0).then(|| format!("{} {} / {}", cause.name(), human(read), human(written)))
-        };
-        let causes: Vec<_> = Cause::ALL.into_iter().filter_map(cause).collect();
-        print_line(&format!(
-            "  {:<5} {:>11} {:>10} {:>10}  {}",
-            match &tier.persistence {
-                Some(_) => "pmem",
-                None => TIERS.get(i).unwrap_or(&"tier"),
-            },
-            human(tier.used_bytes),
-            human(is.read_bytes - was.read_bytes),
-            human(is.write_bytes - was.write_bytes),
-            causes.join(", ")
-        ))?;
-    }
-    let user = after.operations.written_bytes - before.operations.written_bytes;
-    let media: u64 =
-        (0..after.tiers.len()).map(|i| after.io.total(i).write_bytes - before.io.total(i).write_bytes).sum();
-    if user > 0 {
-        let amplification = media as f64 / user as f64;
-        print_line(&format!(
-            "  write amplification {amplification:.2}: {} written to media for {} of keys and values, merges included",
-            human(media),
-            human(user)
-        ))?;
-    }
-    Ok(())
 }

@@ -111,6 +111,8 @@ impl Contender for Cuesta {
         for answer in &stats.answers {
             all.insert(format!("found:{}", answer.container), answer.gets);
         }
+        all.insert("blocks:cached".to_owned(), stats.cache.blocks.hits);
+        all.insert("blocks:read".to_owned(), stats.cache.blocks.misses);
         for (i, tier) in TIERS.iter().enumerate().take(stats.tiers.len()) {
             for cause in Cause::ALL {
                 let count = stats.io.get(i, cause);

@@ -3,7 +3,7 @@
 //! A store of 600 GB is reckoned with, of which the fast tier has the part that it had here of the data, and the capacity tier the rest. What a
 //! phase wrote for each of its operations, merges included, is what an operation of such a store writes.
 
-use super::run::{Plan, Record};
+use super::run::{Plan, Record, Turn};
 use super::summary::turns;
 use crate::model::{LOADS, STORE_BYTES, TIERS};
 use cuesta_bench::Workload;
@@ -32,31 +32,54 @@ pub(crate) fn price(plan: &Plan) -> Option<f64> {
     Some(dollars_per_gigabyte(&[(specs.get(TIERS[0])?, fast), (specs.get(TIERS[1])?, capacity)]))
 }
 
+/// What so many operations of a contender's wrote: bytes by tier, of which it `has` some.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wear {
+    pub(crate) has: [bool; 2],
+    pub(crate) operations: u64,
+    pub(crate) written: [u64; 2],
+}
+
+impl Wear {
+    /// Of some turns, all together; `None` of no turns, or where nothing was counted.
+    fn of(turns: &[&Turn]) -> Option<Self> {
+        let made = turns.iter().flat_map(|turn| &turn.ran.result.measured.operations);
+        let written = |i: usize| {
+            turns.iter().map(|turn| Some(turn.ran.usage.counts?.tiers[i].written_bytes)).sum::<Option<u64>>()
+        };
+        Some(Self {
+            has: turns.first()?.tiers,
+            operations: made.map(|of| of.count).sum(),
+            written: [written(0)?, written(1)?],
+        })
+    }
+}
+
+/// How long the modelled tiers of a contender last.
+pub(crate) fn of_wear(plan: &Plan, contender: &str, wear: &Wear) -> Vec<Lifetime> {
+    let specs = parse(&plan.devices.models).unwrap_or_default();
+    let lifetime = |(i, tier): (usize, &&str)| {
+        let spec = specs.get(*tier).filter(|_| wear.has[i])?;
+        let part = if wear.has == [true, true] { parts(plan)[i] } else { 1.0 };
+        let each = wear.written[i] as f64 / wear.operations.max(1) as f64;
+        let years = |load| lifetime_years(spec, (part * STORE_BYTES) as u64, each * load);
+        // What has no part of the data has no size that could be told.
+        (part > 0.0).then(|| Lifetime {
+            contender: contender.to_owned(),
+            tier: (*tier).to_owned(),
+            years: (wear.written[i] > 0).then(|| LOADS.map(years)),
+        })
+    };
+    TIERS.iter().enumerate().filter_map(lifetime).collect()
+}
+
 /// Of the turns at a workload, all together.
 pub(crate) fn lifetimes(plan: &Plan, record: &Record, workload: Workload) -> Vec<Lifetime> {
-    let specs = parse(&plan.devices.models).unwrap_or_default();
-    let mut all = Vec::new();
-    for contender in &record.contenders {
-        let turns: Vec<_> = turns(record, workload, &contender.name).collect();
-        let Some(has) = turns.first().map(|turn| turn.tiers) else { continue };
-        let made = turns.iter().flat_map(|turn| &turn.ran.result.measured.operations);
-        let operations: u64 = made.map(|of| of.count).sum();
-        for (i, tier) in TIERS.iter().enumerate().filter(|(i, _)| has[*i]) {
-            let counted = turns.iter().map(|turn| Some(turn.ran.usage.counts?.tiers[i].written_bytes));
-            let (Some(spec), Some(written)) = (specs.get(*tier), counted.sum::<Option<u64>>()) else {
-                continue;
-            };
-            let part = if has == [true, true] { parts(plan)[i] } else { 1.0 };
-            let each = written as f64 / operations.max(1) as f64;
-            let years = |load| lifetime_years(spec, (part * STORE_BYTES) as u64, each * load);
-            all.push(Lifetime {
-                contender: contender.name.clone(),
-                tier: (*tier).to_owned(),
-                years: (written > 0).then(|| LOADS.map(years)),
-            });
-        }
-    }
-    all
+    let of = |name: &str| {
+        let turns: Vec<_> = turns(record, workload, name).collect();
+        Wear::of(&turns).map(|wear| of_wear(plan, name, &wear))
+    };
+    record.contenders.iter().filter_map(|contender| of(&contender.name)).flatten().collect()
 }
 
 /// A line for each modelled tier that somebody wrote to.
@@ -81,6 +104,59 @@ pub(crate) fn lines(lifetimes: &[Lifetime]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::process::Devices;
+    use cuesta_bench::{Config, Keys, Length, Values};
+    use cuesta_model::Spec;
+
+    #[test]
+    fn what_is_written_and_the_size_decide_how_long_a_tier_lasts() {
+        let (gigabyte, operations) = (1_000_000_000, 1_000_000);
+        let plan = |fast_bytes| Plan {
+            entries: Vec::new(),
+            stages: Vec::new(),
+            load: Config {
+                workload: Workload::Load,
+                records: 1,
+                length: Length::Operations(1),
+                threads: 1,
+                keys: Keys::Scattered,
+                values: Values::Fixed(8),
+                distribution: None,
+                theta: 0.99,
+                seed: 1,
+                phase: 0,
+            },
+            rounds: 1,
+            killed: false,
+            dir: "/".into(),
+            fast_bytes,
+            capacity_bytes: 0,
+            memory_bytes: 0,
+            data_bytes: 10 * gigabyte,
+            durability: String::new(),
+            profile: String::new(),
+            devices: Devices { models: "fast=optane,capacity=qlc".to_owned(), page_cache_bytes: 0, seed: 1 },
+        };
+        let years = |fast_bytes, has, written| -> Vec<Option<[f64; 2]>> {
+            let wear = Wear { has, operations, written };
+            of_wear(&plan(fast_bytes), "ours", &wear).into_iter().map(|of| of.years).collect()
+        };
+        // 120 GB of Optane and 480 of QLC, a kilobyte an operation; they are made for five years of their drive writes a day.
+        let by_hand = |name, bytes: f64, load: f64| {
+            let five_years = bytes * Spec::preset(name).unwrap().drive_writes_per_day * 5.0;
+            five_years / (1000.0 * load)
+        };
+        let both = years(2 * gigabyte, [true, true], [gigabyte, gigabyte]);
+        for (got, (name, bytes)) in both.iter().zip([("optane", 120e9), ("qlc", 480e9)]) {
+            let asked = LOADS.map(|load| by_hand(name, bytes, load));
+            assert!((0..2).all(|i| (got.unwrap()[i] / asked[i] - 1.0).abs() < 1e-6), "{got:?} and {asked:?}");
+        }
+        // One tier alone has all of it; what is not written to lasts, and what has no part of the data is not told of.
+        assert!(years(0, [false, true], [0, gigabyte])[0].unwrap()[0] > both[1].unwrap()[0] * 1.24);
+        assert_eq!(years(2 * gigabyte, [true, true], [gigabyte, 0])[1], None);
+        assert_eq!(years(10 * gigabyte, [true, true], [gigabyte, 1]).len(), 1);
+        assert!(price(&plan(2 * gigabyte)).unwrap() > price(&plan(gigabyte)).unwrap());
+    }
 
     #[test]
     fn tiers_are_told_of_one_by_one_and_what_nobody_writes_does_not_wear() {

@@ -17,7 +17,7 @@ h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.25rem;margin:2.2rem 0 .4rem;bo
 h3{font-size:1rem;margin:1rem 0 .3rem}\
 p{margin:.4rem 0;max-width:46rem}.scroll{overflow-x:auto}\
 table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-nums}\
-th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{white-space:normal}\
+th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{white-space:normal}th+th{min-width:5.5rem}\
 th:first-child,td:first-child{text-align:left}th{font-weight:600;vertical-align:bottom}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:.8rem}\
 figure{margin:0;break-inside:avoid}figcaption{font-size:.9rem;font-weight:600}svg{width:100%;height:auto;display:block}\
@@ -251,7 +251,8 @@ fn plots(record: &Record, workload: Workload) -> std::result::Result<Vec<(String
     Ok(drawn)
 }
 
-/// What stores counted themselves: lookups by the container that answered them, and bytes by tier and cause.
+/// What stores counted themselves: lookups by the container that answered them, blocks by whether they were cached, and bytes by tier and
+/// cause.
 fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt::Result {
     for contender in &record.contenders {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
@@ -266,6 +267,10 @@ fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt:
         };
         let found = of("found:");
         bars(html, &format!("{}: which containers answered", contender.name), "lookups", &found, &|count| {
+            short(count as f64)
+        })?;
+        let blocks = of("blocks:");
+        bars(html, &format!("{}: blocks that its cache had", contender.name), "blocks", &blocks, &|count| {
             short(count as f64)
         })?;
         let bytes: Vec<(String, u64)> = [("read:", "read"), ("written:", "written")]

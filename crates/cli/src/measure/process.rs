@@ -55,6 +55,8 @@ pub(crate) struct Devices {
 /// A running contender.
 pub(crate) struct Process {
     name: String,
+    /// Where its tiers lie.
+    dir: PathBuf,
     child: Child,
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
@@ -136,7 +138,7 @@ impl Process {
             return Err(Failure::Input(format!("{name} has no input or output")));
         };
         let (requests, answers) = (Some(requests), BufReader::new(answers));
-        Ok(Self { name: name.to_owned(), child, requests, answers, report })
+        Ok(Self { name: name.to_owned(), dir: dir.to_owned(), child, requests, answers, report })
     }
 
     /// What it answers; progress is told on the way.
@@ -196,7 +198,7 @@ impl Process {
     }
 
     fn failed(&self, why: &str) -> Failure {
-        Failure::Input(format!("{} failed: {why}", self.name))
+        Failure::Input(format!("{} in {} failed: {why}", self.name, self.dir.display()))
     }
 
     fn ended(&mut self) -> Failure {

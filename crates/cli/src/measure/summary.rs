@@ -5,6 +5,7 @@ use cuesta_bench::contender::Usage;
 use cuesta_bench::{Measured, Operation, Workload};
 use cuesta_model::Report;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// The middle of some numbers and of their halves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,16 +86,30 @@ pub(crate) fn burnt(record: &Record, contender: &str) -> Option<f64> {
     let nanos = turns().map(|turn| Some(turn.ran.usage.counts?.burnt_nanos)).sum::<Option<u64>>()?;
     let seconds: f64 =
         turns().map(|turn| turn.ran.result.measured.seconds + turn.ran.usage.settle_seconds).sum();
-    let share = nanos as f64 / 1e9 / (seconds * f64::from(record.processors));
-    // Without a turn there is no time.
+    share(Duration::from_nanos(nanos), Duration::from_secs_f64(seconds), record.processors)
+}
+
+/// The part of what the processors could do in some time; `None` of no time.
+pub(crate) fn share(took: Duration, of: Duration, processors: u32) -> Option<f64> {
+    let share = took.as_secs_f64() / (of.as_secs_f64() * f64::from(processors));
     share.is_finite().then_some(share)
+}
+
+/// Why figures say nothing if waiting took so much of the processors.
+pub(crate) fn waited_too_long(share: f64) -> Option<String> {
+    (share > BURNT_MAX).then(|| format!("waiting took {:.1} % of the processors", 100.0 * share))
+}
+
+/// What a contender's turns took of the processor, with the work in the background that came of them.
+pub(crate) fn cpu_seconds(record: &Record, contender: &str) -> f64 {
+    let turns = record.turns.iter().filter(|turn| turn.contender == contender);
+    turns.map(|turn| turn.ran.usage.cpu_seconds).sum()
 }
 
 /// Why a contender's figures say nothing, if they do not.
 pub(crate) fn invalid(record: &Record, contender: &Contender) -> Option<String> {
     let passed_by = contender.devices.as_ref().and_then(Report::invalid);
-    let burnt = burnt(record, &contender.name).filter(|burnt| *burnt > BURNT_MAX);
-    passed_by.or_else(|| burnt.map(|burnt| format!("waiting took {:.1} % of the processors", 100.0 * burnt)))
+    passed_by.or_else(|| waited_too_long(burnt(record, &contender.name)?))
 }
 
 /// Peaks of memory further apart than this are told beside the figures.
@@ -187,6 +202,17 @@ pub(crate) fn ratios(record: &Record) -> Vec<Ratio> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_may_take_a_twentieth_of_all_processors() {
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        let shares = [50, 51].map(|millis| share(Duration::from_millis(2 * millis), second, 2).unwrap());
+        assert_eq!(
+            shares.map(waited_too_long),
+            [None, Some("waiting took 5.1 % of the processors".to_owned())]
+        );
+        assert_eq!((share(second, hour, 1), share(second, Duration::ZERO, 2)), (Some(1.0 / 3600.0), None));
+    }
 
     #[test]
     fn memory_is_told_where_it_is_not_about_equal() {

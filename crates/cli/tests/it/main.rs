@@ -189,15 +189,19 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
     let args = [
         "bench",
         "--records",
-        "2000",
+        "20000",
         "--ops",
         "1000",
         "--workload",
         "load,a,b,c,d,e,f,w,facebook,twitter19,twitter39,twitter51",
         "--value-bytes",
         "100",
+        "--memory",
+        "8MiB",
         "--json",
         "out.json",
+        "--report",
+        "out.html",
     ];
     for _ in 0..2 {
         let told = shell.ok(&args);
@@ -211,10 +215,88 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
     }
     let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
     assert_eq!(json.matches("\"operations_per_second\"").count(), 12);
+    // What the page shows is there, too.
+    let page = std::fs::read_to_string(shell.path().join("out.html")).unwrap();
+    assert!(page.matches("<h2>").count() == 12 && page.ends_with("</html>\n"), "{page}");
+    for (shown, kept) in [
+        ("which containers answered", "\"found:memtables\""),
+        ("blocks that its cache had", "\"blocks:cached\""),
+        ("bytes by tier and cause", "\"written:fast:log\""),
+        ("Latency of scan", "\"quantiles\""),
+        ("device calls/op", "\"counts\""),
+    ] {
+        assert!(page.contains(shown) && json.contains(kept), "{shown}");
+    }
     std::fs::create_dir_all(shell.path().join("mine/fast")).unwrap();
     shell.write("mine/fast/precious", "data");
     let (code, told) = shell.fails(&["bench", "--records", "10", "--ops", "10", "--dir", "mine"]);
     assert!(code == 6 && told.contains("no benchmark made"), "{told}");
+}
+
+/// Runs a command in a directory `small` of `mebibytes`, or says why there can be none. The file system goes with the process.
+fn on_a_small_disk(shell: &Shell, mebibytes: u64, args: &[&str]) -> Option<Output> {
+    std::fs::create_dir_all(shell.path().join("small")).unwrap();
+    let script = format!("mount -t tmpfs -o size={mebibytes}m tmpfs small && exec \"$@\"");
+    let alone = ["--user", "--map-root-user", "--mount", "sh", "-c"];
+    let run = |script: &str, args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(alone).args([script, "sh"]).args(args).current_dir(shell.path());
+        command.stdin(Stdio::null()).output()
+    };
+    match run(&script, &["true"]) {
+        Ok(output) if output.status.success() => {}
+        told => {
+            println!("not tried, since there can be no small disk here: {told:?}");
+            return None;
+        }
+    }
+    Some(run(&script, &[&[env!("CARGO_BIN_EXE_cuesta")], args].concat()).unwrap())
+}
+
+#[test]
+fn a_full_disk_ends_a_benchmark_with_its_name_and_what_was_measured_is_kept() {
+    let shell = Shell::new();
+    let args = [
+        "bench",
+        "--dir",
+        "small/store",
+        "--records",
+        "4000",
+        "--value-bytes",
+        "1000",
+        "--memory",
+        "8MiB",
+        "--workload",
+        "load,c,d",
+        "--ops",
+        "500000",
+        "--json",
+        "out.json",
+        "--report",
+        "out.html",
+    ];
+    let Some(output) = on_a_small_disk(&shell, 24, &args) else { return };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(6) && told.contains("small/store"), "{output:?}");
+    let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["phases"].as_array().unwrap().len(), 2, "{json}");
+    assert!(std::fs::read_to_string(shell.path().join("out.html")).unwrap().contains("<h2>c</h2>"));
+    // Nothing to begin with.
+    let args = [
+        "bench",
+        "--dir",
+        "small/store",
+        "--against",
+        "redb",
+        "--records",
+        "4000",
+        "--json",
+        "small/full/out.json",
+    ];
+    let output = on_a_small_disk(&shell, 24, &args).unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && told.contains("small/full/out.json"), "{output:?}");
 }
 
 #[test]
@@ -254,6 +336,8 @@ fn a_benchmark_takes_the_time_that_its_model_takes() {
     ];
     let told = shell.ok(&[&args[..], &["--model", "slow.toml"]].concat());
     assert!(told.contains("fast was modelled as qlc, changed"), "{told}");
+    // Nearly all of the time is slept.
+    assert!(told.contains("cuesta: valid"), "{told}");
     let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     // Each put under `Os` is a write call.
@@ -456,7 +540,9 @@ fn what_was_measured_until_a_peer_failed_is_written() {
     let output = command.env("CUESTA_PEERS", &peer).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(6) && told.contains("rocksdb failed: it ended (exit status: 3)"),
+        output.status.code() == Some(6)
+            && told.contains("rocksdb in /")
+            && told.contains(" failed: it ended (exit status: 3)"),
         "{told}"
     );
     let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();

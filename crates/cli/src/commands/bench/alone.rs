@@ -1,0 +1,470 @@
+//! `cuesta bench` without peers: phases on a store inside this process, each told of when it ends.
+//!
+//! Where devices are modelled the rules for runs that say nothing are those of every run (`docs/decisions/0010-comparisons.md`): the
+//! bytes that the store's meter saw beside the kernel's, and what waiting took of the processors.
+
+use super::{Args, write_results};
+use crate::failure::{Failure, Outcome, Result};
+use crate::measure::endurance::{self, Lifetime, Wear};
+use crate::measure::ours::Cuesta;
+use crate::measure::place::make_room;
+use crate::measure::process::CUESTA;
+use crate::measure::run::{Best, Contender, Plan, Record, Turn};
+use crate::measure::{report, summary};
+use crate::model::{Running, TIERS};
+use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
+use crate::size::human;
+use crate::store::durable_by;
+use cuesta::{Cause, Db, Stats};
+use cuesta_bench::contender::{self, Contender as _, Ran};
+use cuesta_bench::{
+    Config, Length, Measured, Operation, PhaseResult, TraceStep, VALUE_BYTES_MIN, Values, Workload, oracle,
+    play, read_trace, run_phase,
+};
+use cuesta_device::mapped::LINE_BYTES;
+use cuesta_model::{Counts, Report};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The trace in a file; at least one step.
+fn read_steps(path: &Path) -> Result<Vec<TraceStep>> {
+    let fail = || Failure::io(format!("read {}", path.display()));
+    let file = fs::File::open(path).map_err(fail())?;
+    let steps = read_trace(std::io::BufReader::new(file));
+    let steps = steps.map_err(|why| Failure::Input(format!("{}: {why}", path.display())))?;
+    match steps.is_empty() {
+        true => Err(Failure::Input(format!("{} has no lines to play", path.display()))),
+        false => Ok(steps),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let steps = args.trace.as_deref().map_or(Ok(Vec::new()), read_steps)?;
+    let options = args.options();
+    options.validate()?;
+    for tier in &options.tiers {
+        make_room(&tier.path)?;
+    }
+    args.check_outputs()?;
+    let title = title(args, &steps);
+    print_line(&title)?;
+    for (name, tier) in args.tier_names().into_iter().zip(&options.tiers) {
+        print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
+    }
+    let capacity = |i: usize| options.tiers.get(i).map_or(0, |tier| tier.capacity_bytes);
+    let plan = args.plan()?;
+    let data_bytes = if steps.is_empty() { plan.data_bytes } else { data_bytes(&steps) };
+    let plan = Plan { data_bytes, fast_bytes: capacity(0), capacity_bytes: capacity(1), ..plan };
+    let record = Record::new(title, &plan);
+    // From here on the store alone reads and writes.
+    let kernel_before = kernel_bytes();
+    let (store, models) = match &args.model {
+        Some(models) => {
+            let (world, running) = models.world(&options)?;
+            (Cuesta::new(Db::open_in(&options, world)?), running)
+        }
+        None => (Cuesta::open(&options, args.pmem_model)?, Running::default()),
+    };
+    if let Some(persistence) = store.db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
+        print_line(&durable_by(&persistence))?;
+    }
+    let mut alone = Alone {
+        args,
+        record,
+        plan,
+        store: &store,
+        models: &models,
+        places: options.tiers.iter().map(|tier| tier.path.clone()).collect(),
+        spent: Spent::default(),
+        phases: Vec::new(),
+    };
+    alone.record.contenders.push(Contender {
+        name: CUESTA.to_owned(),
+        settings: BTreeMap::from([(String::new(), store.settings())]),
+        devices: None,
+        invalid: None,
+    });
+    if let Some(price) = alone.record.dollars_per_gigabyte {
+        print_line(&format!("both tiers together cost {price:.2} $/GB"))?;
+    }
+    let ran = match steps.is_empty() {
+        true => alone.run_phases(),
+        false => alone.run_trace(&steps),
+    };
+    let judged = alone.judge(kernel_before);
+    let Alone { record, phases, places, .. } = alone;
+    let closed = store.db.close().map_err(Failure::from);
+    // Phases that ended are told of, whatever happened to the next.
+    let all = json!({
+        "phases": phases,
+        "models": models.to_json(),
+        "invalid": record.contenders[0].invalid,
+        "dollars_per_gigabyte": record.dollars_per_gigabyte,
+        "version": record.version,
+    });
+    let written = write_results(args, &record, &all);
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    // An error of the store's names a file; which disk that is on is for us to say.
+    let ran =
+        ran.map_err(|failure| Failure::Input(format!("{failure}; the store is in {}", places.join(" and "))));
+    ran.and(judged).and(closed).and(written).map(|()| Outcome::Done)
+}
+
+/// Bytes of keys and values that there are when a trace has been played.
+fn data_bytes(steps: &[TraceStep]) -> u64 {
+    let sizes: BTreeMap<&[u8], usize> = steps
+        .iter()
+        .filter(|step| step.value_bytes > 0)
+        .map(|step| (&step.key[..], step.value_bytes))
+        .collect();
+    sizes.iter().map(|(key, value_bytes)| (key.len() + value_bytes) as u64).sum()
+}
+
+/// What is run, in words.
+fn title(args: &Args, steps: &[TraceStep]) -> String {
+    let what = match (args.values(), steps.len()) {
+        (Values::Fixed(bytes), 0) => {
+            format!("{} records of {} bytes", args.records(), args.keys().bytes() + bytes as u64)
+        }
+        (Values::Pareto { k, sigma }, 0) => format!(
+            "{} records of {} bytes and a value by Pareto({k}, {sigma}), {VALUE_BYTES_MIN} at least",
+            args.records(),
+            args.keys().bytes()
+        ),
+        (_, steps) => format!("a trace of {steps} operations"),
+    };
+    format!(
+        "{what}, {} threads, profile {}, durability {}, memory {}, seed {}",
+        args.threads(),
+        args.profile,
+        args.durability,
+        human(args.memory_bytes()),
+        args.seed
+    )
+}
+
+/// What phases took so far, with the work in the background that came of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    time: Duration,
+    /// Of the processor, by waiting for modelled devices.
+    waiting: Duration,
+}
+
+/// A store that runs by itself, and what is known of it so far.
+struct Alone<'a> {
+    args: &'a Args,
+    store: &'a Cuesta,
+    models: &'a Running,
+    /// Where its tiers are.
+    places: Vec<PathBuf>,
+    plan: Plan,
+    record: Record,
+    spent: Spent,
+    phases: Vec<Value>,
+}
+
+impl Alone<'_> {
+    /// Plays a trace and reports on it.
+    fn run_trace(&mut self, steps: &[TraceStep]) -> Result<()> {
+        let (before, operations) = (self.store.db.stats(), steps.len() as u64);
+        let result = self.spend(|alone| {
+            let played = shown("trace", Some(operations), |progress| {
+                play(alone.store, steps, alone.args.threads(), progress)
+            });
+            alone.store.db.wait_for_background()?;
+            played
+        })?;
+        let stats = self.store.db.stats();
+        report_phase("trace", &result, &before, &stats)?;
+        self.models.report()?;
+        let counts = counts(&before, &stats, Duration::ZERO);
+        let written = [0, 1].map(|i| counts.tiers[i].written_bytes);
+        let wear = Wear { has: self.tiers(), operations, written };
+        let lifetimes = endurance::of_wear(&self.plan, CUESTA, &wear);
+        report_lifetimes(&lifetimes)?;
+        self.phases.push(json!({
+            "trace": self.args.trace,
+            "result": result,
+            "stats": crate::commands::stats::to_json(&stats),
+            "lifetimes": lifetimes,
+        }));
+        Ok(())
+    }
+
+    /// Loads the records, runs the workloads one after the other, and reports on each.
+    fn run_phases(&mut self) -> Result<()> {
+        let mut phases = self.args.workloads();
+        phases.retain(|workload| *workload != Workload::Load);
+        phases.insert(0, Workload::Load);
+        let mut records = 0;
+        for (phase, workload) in (0..).zip(phases) {
+            let config = self.args.config(workload, 2 * phase);
+            let warm_up = self.args.warm_up.unwrap_or(0.0);
+            if workload != Workload::Load && warm_up > 0.0 {
+                let config =
+                    Config { length: Length::Seconds(warm_up), phase: 2 * phase + 1, ..config.clone() };
+                let store = self.store;
+                (_, records) =
+                    shown("warm-up", None, |progress| run_phase(store, &config, records, progress))?;
+            }
+            records = self.run_phase(&config, records)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a phase on a store of so many records; how many it has then.
+    fn run_phase(&mut self, config: &Config, records: u64) -> Result<u64> {
+        let workload = config.workload;
+        let operations = match config.length {
+            Length::Operations(operations) => Some(operations),
+            Length::Seconds(_) => None,
+        };
+        let (before, waited) = (self.store.db.stats(), self.spent.waiting);
+        let mut ran = self.spend(|alone| {
+            shown(workload.name(), operations, |progress| {
+                contender::run(alone.store, &alone.places, config, records, progress)
+            })
+        })?;
+        let stats = self.store.db.stats();
+        ran.usage.counts = Some(counts(&before, &stats, self.spent.waiting - waited));
+        let Ran { result, records, usage } = &ran;
+        report_phase(workload.name(), &result.measured, &before, &stats)?;
+        report_touched(&result.measured, &usage.counters)?;
+        let oracle = self.oracle(result, &before, &stats);
+        if let Some(oracle) = &oracle {
+            oracle.report()?;
+            self.record.best.insert(workload.name().to_owned(), oracle.best);
+        }
+        self.models.report()?;
+        let records = *records;
+        let mut phase = json!({
+            "result": result,
+            "usage": usage,
+            "stats": crate::commands::stats::to_json(&stats),
+            "oracle": oracle,
+        });
+        let round = summary::turns(&self.record, workload, CUESTA).count() as u64;
+        self.record.turns.push(Turn {
+            workload,
+            round,
+            contender: CUESTA.to_owned(),
+            tiers: self.tiers(),
+            ran,
+        });
+        let lifetimes = endurance::lifetimes(&self.plan, &self.record, workload);
+        report_lifetimes(&lifetimes)?;
+        phase["lifetimes"] = json!(lifetimes);
+        self.phases.push(phase);
+        if !lifetimes.is_empty() {
+            self.record.lifetimes.insert(workload.name().to_owned(), lifetimes);
+        }
+        Ok(records)
+    }
+
+    /// Does something, and adds what it took.
+    fn spend<T>(&mut self, run: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let (began, burnt) = (Instant::now(), self.models.burnt());
+        let ran = run(self);
+        self.spent.time += began.elapsed();
+        self.spent.waiting += self.models.burnt() - burnt;
+        ran
+    }
+
+    /// Whether it has a fast and a capacity tier.
+    fn tiers(&self) -> [bool; 2] {
+        [true, self.places.len() > 1]
+    }
+
+    /// For phases of which the reads are point reads of a fixed set of records.
+    fn oracle(&self, result: &PhaseResult, before: &Stats, after: &Stats) -> Option<Oracle> {
+        let gets = after.operations.gets - before.operations.gets;
+        let above = after.tiers[0].capacity_bytes + self.args.memory_bytes();
+        let below = oracle::best(&result.config, above).filter(|_| gets > 0)?;
+        let there = |stats: &Stats| stats.io.get(1, Cause::UserRead).read_ops;
+        let seconds = self.models.read_seconds(TIERS[1]).filter(|_| below > 0.0);
+        let ceiling = seconds.map(|seconds| oracle::ceiling(self.args.threads(), below, seconds));
+        let measured = (there(after) - there(before)) as f64 / gets as f64;
+        Some(Oracle { measured, best: Best { below, ceiling } })
+    }
+
+    /// Whether what was measured says anything, where devices are modelled.
+    fn judge(&mut self, kernel_before: [u64; 2]) -> Result<()> {
+        if self.models.is_empty() {
+            return Ok(());
+        }
+        let io = &self.store.db.stats().io;
+        let all: Vec<_> = (0..self.places.len()).map(|tier| io.total(tier)).collect();
+        let [read, written] = kernel_bytes();
+        let device = Report {
+            names: TIERS.map(str::to_owned).to_vec(),
+            counts: Counts {
+                seen_read_bytes: all.iter().map(|of| of.read_bytes).sum(),
+                seen_written_bytes: all.iter().map(|of| of.write_bytes).sum(),
+                burnt_nanos: self.spent.waiting.as_nanos() as u64,
+                ..Counts::default()
+            },
+            kernel_read_bytes: read.saturating_sub(kernel_before[0]),
+            kernel_written_bytes: written.saturating_sub(kernel_before[1]),
+            cpu_nanos: (summary::cpu_seconds(&self.record, CUESTA) * 1e9) as u64,
+        };
+        let waiting = summary::share(self.spent.waiting, self.spent.time, self.record.processors);
+        let contender = &mut self.record.contenders[0];
+        contender.invalid = device.invalid().or_else(|| summary::waited_too_long(waiting?));
+        contender.devices = Some(device);
+        print_line("")?;
+        report::validity(&self.record).iter().try_for_each(|line| print_line(line))
+    }
+}
+
+/// Bytes that this process has read and written so far, as the kernel counts them.
+fn kernel_bytes() -> [u64; 2] {
+    let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    ["rchar:", "wchar:"].map(|name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    })
+}
+
+/// What a store's devices did between two looks, with what waiting for them took of the processor.
+fn counts(before: &Stats, after: &Stats, burnt: Duration) -> Counts {
+    let mut counts = Counts { burnt_nanos: burnt.as_nanos() as u64, ..Counts::default() };
+    for (i, tier) in counts.tiers.iter_mut().enumerate().take(after.tiers.len()) {
+        let (was, is) = (before.io.total(i), after.io.total(i));
+        tier.reads = is.read_ops - was.read_ops;
+        tier.read_bytes = is.read_bytes - was.read_bytes;
+        tier.writes = is.write_ops - was.write_ops;
+        tier.written_bytes = is.write_bytes - was.write_bytes;
+        tier.flushes = is.syncs - was.syncs;
+        let lookups = |stats: &Stats| stats.io.get(i, Cause::UserRead).read_ops;
+        tier.point_reads = lookups(after) - lookups(before);
+        counts.seen_read_bytes += tier.read_bytes;
+        counts.seen_written_bytes += tier.written_bytes;
+    }
+    counts
+}
+
+fn report_lifetimes(lifetimes: &[Lifetime]) -> Result<()> {
+    endurance::lines(lifetimes).iter().try_for_each(|line| print_line(&format!("  {line}")))
+}
+
+/// Cache lines that operations touched, where persistent memory is modelled.
+fn report_touched(measured: &Measured, touched: &BTreeMap<String, u64>) -> Result<()> {
+    let count = |operations: &[Operation]| -> u64 {
+        let of = measured.operations.iter().filter(|of| operations.contains(&of.operation));
+        of.map(|of| of.count).sum()
+    };
+    let reads = [Operation::Read, Operation::ReadModifyWrite];
+    for (name, operations) in [("gets", &reads[..]), ("scans", &[Operation::Scan])] {
+        let (lines, count) = (touched.get(&format!("touched:{name}")), count(operations));
+        if let Some(lines) = lines.filter(|_| count > 0) {
+            let each = *lines as f64 / count as f64;
+            print_line(&format!("  cache lines of persistent memory touched by {name}: {each:.1} each"))?;
+        }
+    }
+    if let (Some(read), Some(written)) = (touched.get("touched"), touched.get("written:lines")) {
+        print_line(&format!(
+            "  lines of persistent memory, merges included: {} read, {} written back",
+            human(read * LINE_BYTES),
+            human(written * LINE_BYTES)
+        ))?;
+    }
+    Ok(())
+}
+
+/// Reads that reached the capacity tier, beside the best that any static placement could do.
+#[derive(serde::Serialize)]
+struct Oracle {
+    /// Share of the records looked up that took a read there.
+    measured: f64,
+    /// With room for as many records as fast tier and memory have bytes.
+    #[serde(flatten)]
+    best: Best,
+}
+
+impl Oracle {
+    fn report(&self) -> Result<()> {
+        let ceiling =
+            self.best.ceiling.map(|rate| format!(", so at most {rate:.0} reads/s by these clients"));
+        print_line(&format!(
+            "  reads that reached the capacity tier: {:.1} %; the best static placement sends {:.1} % there{}",
+            100.0 * self.measured,
+            100.0 * self.best.below,
+            ceiling.unwrap_or_default()
+        ))
+    }
+}
+
+/// Shows how many operations `run` has done, of so many if that is known.
+fn shown<T>(
+    name: &str,
+    operations: Option<u64>,
+    run: impl FnOnce(&(dyn Fn(u64) + Sync)) -> std::result::Result<T, String>,
+) -> Result<T> {
+    let bar = progress(operations.unwrap_or(0), name, if operations.is_some() { COUNT } else { COUNT_UP });
+    let ran = run(&|done| {
+        bar.set_position(done);
+        reveal(&bar);
+    });
+    bar.finish_and_clear();
+    ran.map_err(Failure::Input)
+}
+
+fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
+    let rate = result.operations_per_second;
+    print_line(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
+    print_line("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;
+    for line in &result.operations {
+        let l = &line.latency;
+        print_line(&format!(
+            "  {:<18} {:>9} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.0}",
+            line.operation.name(),
+            line.count,
+            l.mean_us,
+            l.p50_us,
+            l.p90_us,
+            l.p99_us,
+            l.p999_us,
+            l.max_us
+        ))?;
+    }
+    if result.not_found > 0 {
+        print_line(&format!("  {} reads found no value", result.not_found))?;
+    }
+    print_line("  tier         used       read    written  by cause (read / written)")?;
+    for (i, tier) in after.tiers.iter().enumerate() {
+        let (was, is) = (before.io.total(i), after.io.total(i));
+        let cause = |cause: Cause| {
+            let (was, is) = (before.io.get(i, cause), after.io.get(i, cause));
+            let (read, written) = (is.read_bytes - was.read_bytes, is.write_bytes - was.write_bytes);
+            (read + written > 0).then(|| format!("{} {} / {}", cause.name(), human(read), human(written)))
+        };
+        let causes: Vec<_> = Cause::ALL.into_iter().filter_map(cause).collect();
+        print_line(&format!(
+            "  {:<5} {:>11} {:>10} {:>10}  {}",
+            match &tier.persistence {
+                Some(_) => "pmem",
+                None => TIERS.get(i).unwrap_or(&"tier"),
+            },
+            human(tier.used_bytes),
+            human(is.read_bytes - was.read_bytes),
+            human(is.write_bytes - was.write_bytes),
+            causes.join(", ")
+        ))?;
+    }
+    let user = after.operations.written_bytes - before.operations.written_bytes;
+    let media: u64 =
+        (0..after.tiers.len()).map(|i| after.io.total(i).write_bytes - before.io.total(i).write_bytes).sum();
+    if user > 0 {
+        let amplification = media as f64 / user as f64;
+        print_line(&format!(
+            "  write amplification {amplification:.2}: {} written to media for {} of keys and values, merges included",
+            human(media),
+            human(user)
+        ))?;
+    }
+    Ok(())
+}
