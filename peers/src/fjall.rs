@@ -5,7 +5,7 @@
 //! and no compression, as everywhere. `os` is its default: a write is handed to the system before it returns; `sync` asks for
 //! a sync of the journal after each write.
 
-use crate::{no_variant, only_tier, syncs};
+use crate::{only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
@@ -20,8 +20,7 @@ struct Fjall {
 }
 
 /// Opens it, or opens it again.
-pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, String> {
-    no_variant(variant)?;
+pub(crate) fn open(setup: &Setup) -> Result<Box<dyn Contender>, String> {
     let sync = syncs(setup)?;
     let tier = only_tier(setup)?;
     let builder =

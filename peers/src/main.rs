@@ -22,28 +22,38 @@ mod rocksdb;
 use cuesta_bench::contender::{Contender, Setup, serve};
 use std::process::ExitCode;
 
-/// Opens a contender; the text is what follows the colon of its name.
-type Open = fn(&Setup, &str) -> Result<Box<dyn Contender>, String>;
+/// A store that can be measured.
+struct Peer {
+    name: &'static str,
+    /// Refuses what follows the colon of its name if it does not know it.
+    check: fn(&str) -> Result<(), String>,
+    /// Opens it; what follows the colon has been checked.
+    open: fn(&Setup, &str) -> Result<Box<dyn Contender>, String>,
+}
 
 /// Every peer of this build.
-const PEERS: &[(&str, Open)] = &[
+const PEERS: &[Peer] = &[
     #[cfg(feature = "rocksdb")]
-    ("rocksdb", rocksdb::open),
+    Peer { name: "rocksdb", check: rocksdb::check, open: rocksdb::open },
     #[cfg(feature = "fjall")]
-    ("fjall", fjall::open),
+    Peer { name: "fjall", check: no_variant, open: |setup, _| fjall::open(setup) },
     #[cfg(feature = "redb")]
-    ("redb", redb::open),
+    Peer { name: "redb", check: no_variant, open: |setup, _| redb::open(setup) },
 ];
 
 fn main() -> ExitCode {
     let name = std::env::args().nth(1).unwrap_or_default();
     let (peer, variant) = name.split_once(':').unwrap_or((&name, ""));
-    let Some((_, open)) = PEERS.iter().find(|(known, _)| *known == peer) else {
-        let known: Vec<&str> = PEERS.iter().map(|(known, _)| *known).collect();
+    let Some(found) = PEERS.iter().find(|known| known.name == peer) else {
+        let known: Vec<&str> = PEERS.iter().map(|known| known.name).collect();
         eprintln!("there is no peer {peer:?} in this build; there are {}", known.join(", "));
         return ExitCode::from(2);
     };
-    match serve(&|setup| open(setup, variant)) {
+    if let Err(why) = (found.check)(variant) {
+        eprintln!("{why}");
+        return ExitCode::from(2);
+    }
+    match serve(&|setup| (found.open)(setup, variant)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("{peer}: {why}");

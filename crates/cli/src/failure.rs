@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     Io(String, io::Error),
     /// Something about the input, told whole.
     Input(String),
+    /// Of a store in these places; what failed names a file at most.
+    At(String, Box<Failure>),
 }
 
 /// What every command returns.
@@ -42,6 +44,7 @@ impl fmt::Display for Failure {
             Self::Store(error) => write!(f, "{error}"),
             Self::Io(doing, error) => write!(f, "{doing}: {error}"),
             Self::Input(what) => f.write_str(what),
+            Self::At(places, failure) => write!(f, "{failure}; the store is in {places}"),
         }
     }
 }
@@ -50,6 +53,14 @@ impl Failure {
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |error| Self::Io(doing, error)
+    }
+
+    fn is_closed_pipe(&self) -> bool {
+        match self {
+            Self::Io(_, error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::At(_, failure) => failure.is_closed_pipe(),
+            Self::Store(_) | Self::Input(_) => false,
+        }
     }
 
     fn exit_code(&self) -> u8 {
@@ -63,14 +74,13 @@ impl Failure {
             },
             Self::Io(..) => 5,
             Self::Input(_) => 6,
+            Self::At(_, failure) => failure.exit_code(),
         }
     }
 
     /// Tells on standard error, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        if let Self::Io(_, error) = self
-            && error.kind() == io::ErrorKind::BrokenPipe
-        {
+        if self.is_closed_pipe() {
             return ExitCode::SUCCESS;
         }
         // Nobody is left to tell if this fails.

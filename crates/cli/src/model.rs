@@ -4,13 +4,12 @@ use crate::failure::{Failure, Result};
 use crate::output::print_line;
 use cuesta::{Options, World};
 use cuesta_device::{Directory, FileDirectory, PacedDirectory};
-use cuesta_model::{Modelled, Spec, parse};
+use cuesta_model::{Kept, Modelled, Spec, parse};
 use cuesta_sched::Sched;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What tiers are called, fastest first.
 pub(crate) const TIERS: [&str; 2] = ["fast", "capacity"];
@@ -38,6 +37,9 @@ impl std::str::FromStr for Models {
         }
     }
 }
+
+/// How well modelled devices were kept, by tier.
+pub(crate) type KeptBy = BTreeMap<&'static str, Kept>;
 
 /// Modelled devices at work, by tier.
 #[derive(Debug, Default)]
@@ -71,18 +73,24 @@ impl Running {
     pub(crate) fn report(&self) -> Result<()> {
         for (tier, model) in &self.0 {
             let (spec, kept) = (model.spec(), model.kept());
-            let share = 100.0 * kept.late as f64 / kept.calls.max(1) as f64;
+            let share = |part: u64| 100.0 * part as f64 / kept.calls.max(1) as f64;
             print_line(&format!(
-                "  {tier} was modelled as {} ({} µs read, {} µs write): of {} calls {share:.2} % took longer for real",
-                spec.name, spec.read.median_us, spec.write.median_us, kept.calls
+                "  {tier} was modelled as {} ({} µs read, {} µs write): of {} calls {:.2} % took longer for real, {:.2} % were \
+                 shorter than one can sleep",
+                spec.name,
+                spec.read.median_us,
+                spec.write.median_us,
+                kept.calls,
+                share(kept.late),
+                share(kept.left_out)
             ))?;
         }
         Ok(())
     }
 
-    /// What waiting took of the processor so far, about.
-    pub(crate) fn burnt(&self) -> Duration {
-        self.0.iter().map(|(_, model)| model.kept().burnt).sum()
+    /// How well they were kept so far.
+    pub(crate) fn kept(&self) -> KeptBy {
+        self.0.iter().map(|(tier, model)| (*tier, model.kept())).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -98,7 +106,15 @@ impl Running {
     pub(crate) fn to_json(&self) -> Value {
         let one = |(tier, model): &(&str, Arc<Modelled>)| {
             let kept = model.kept();
-            json!({ "tier": tier, "model": model.spec(), "calls": kept.calls, "late": kept.late })
+            json!({
+                "tier": tier,
+                "model": model.spec(),
+                "calls": kept.calls,
+                "late": kept.late,
+                "left_out": kept.left_out,
+                "waited_seconds": kept.waited.as_secs_f64(),
+                "burnt_seconds": kept.burnt.as_secs_f64(),
+            })
         };
         self.0.iter().map(one).collect()
     }

@@ -26,7 +26,7 @@ pub use bytes::{ByteBuf, PAGES_FROM};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
 pub use names::SureNames;
-pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing};
+pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing, Sleep, thread_took};
 pub use ticket::{Pending, Ticket};
 pub use view::{Holder, View};
 

@@ -13,6 +13,7 @@ use crate::{
     WriteRequest,
 };
 use cuesta_sched::{Mutex, Sched};
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -41,13 +42,31 @@ pub trait Medium: Send + Sync + Debug {
     /// The call that was to be done at `done_at` was done for real at `really`; the caller has not waited yet.
     fn note(&self, _done_at: Duration, _really: Duration) {}
 
-    /// The caller has slept until `really` for a call that was done at `done_at`.
-    fn woke(&self, _done_at: Duration, _really: Duration) {}
+    /// Whether it wants to know what the next sleep takes of the processor.
+    fn samples(&self) -> bool {
+        false
+    }
+
+    /// A caller has slept for a call.
+    fn slept(&self, _sleep: Sleep) {}
 
     /// Waits shorter than this are left out.
     fn sleep_min(&self) -> Duration {
         SLEEP_MIN
     }
+}
+
+/// A caller's sleep. Times are of the medium's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    /// When it began.
+    pub began: Duration,
+    /// When the call was done, and the sleep should have ended.
+    pub done_at: Duration,
+    /// When it ended.
+    pub ended: Duration,
+    /// What it took of the processor, where the medium wanted to know, with one look at that clock.
+    pub took: Option<Duration>,
 }
 
 /// How fast a medium is.
@@ -169,11 +188,14 @@ impl Pacing {
 
     /// Lets time pass until then; whether that took a sleep.
     pub fn pass(&self, done_at: Duration) -> bool {
-        let missing = done_at.saturating_sub(self.sched.now());
+        let began = self.sched.now();
+        let missing = done_at.saturating_sub(began);
         let sleeps = missing >= self.medium.sleep_min();
         if sleeps {
+            let before = self.medium.samples().then(thread_took);
             self.sched.sleep(missing);
-            self.medium.woke(done_at, self.sched.now());
+            let took = before.map(|before| thread_took().saturating_sub(before));
+            self.medium.slept(Sleep { began, done_at, ended: self.sched.now(), took });
         }
         sleeps
     }
@@ -185,6 +207,12 @@ impl Pacing {
         self.pass(done_at);
         result
     }
+}
+
+/// The processor that this thread has taken so far.
+pub fn thread_took() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[derive(Debug)]

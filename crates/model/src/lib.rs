@@ -11,6 +11,6 @@ mod medium;
 mod spec;
 
 pub use cost::{dollars_per_gigabyte, lifetime_years};
-pub use counts::{COUNTS_BYTES, Counts, POINT_READ_MAX, Report, TIERS_MAX, Tier, environment};
+pub use counts::{COUNTS_BYTES, Counts, POINT_READ_MAX, Report, TIERS_MAX, Tier, environment, kernel_bytes};
 pub use medium::{Kept, Modelled};
 pub use spec::{Latency, Spec, parse};

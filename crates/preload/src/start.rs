@@ -1,9 +1,9 @@
 //! The library's beginning, when it is loaded, and its end, when the process exits.
 
 use crate::pages::PageCache;
-use crate::tiers::{Counters, Tier, Tiers, clock_nanos, limit_descriptors, set};
+use crate::tiers::{Counters, Tier, Tiers, limit_descriptors, set};
 use cuesta_device::Pacing;
-use cuesta_model::{COUNTS_BYTES, Counts, Modelled, Report, environment, parse};
+use cuesta_model::{COUNTS_BYTES, Counts, Modelled, Report, environment, kernel_bytes, parse};
 use cuesta_sched::Sched;
 use std::collections::HashMap;
 use std::fs;
@@ -35,7 +35,7 @@ extern "C" fn begin() {
     match tiers(&paths.to_string_lossy()) {
         Ok(tiers) => {
             limit_descriptors();
-            BEFORE.set(kernel_bytes()).ok();
+            BEFORE.set(kernel_bytes().unwrap_or_default()).ok();
             set(tiers);
             // SAFETY: the function takes nothing and stays loaded as long as the process.
             unsafe { libc::atexit(end) };
@@ -89,8 +89,7 @@ fn tiers(paths: &str) -> Result<Tiers, String> {
     let page_cache_bytes = number(environment::PAGE_CACHE, PAGE_CACHE_BYTES)?;
     let counters = variable(environment::COUNTS).map_or(Ok(&UNSEEN), |path| counters(Path::new(&path)))?;
     let pages = PageCache::new(page_cache_bytes);
-    let (waits, clock_nanos) = (AtomicU64::new(0), clock_nanos());
-    Ok(Tiers { tiers, pages, page_cache_bytes, counters, waits, clock_nanos })
+    Ok(Tiers { tiers, pages, page_cache_bytes, counters })
 }
 
 /// Counters that others can read in this file.
@@ -112,16 +111,6 @@ fn counters(path: &Path) -> Result<&'static Counters, String> {
     }
 }
 
-/// Bytes read and written by this process, as the kernel counts them.
-fn kernel_bytes() -> [u64; 2] {
-    let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
-    };
-    [field("rchar:"), field("wchar:")]
-}
-
 fn cpu_nanos() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time is ours to be written.
@@ -132,7 +121,7 @@ fn cpu_nanos() -> u64 {
 #[cfg_attr(test, allow(dead_code, reason = "as `begin`"))]
 extern "C" fn end() {
     let (Some(tiers), Some(path)) = (Tiers::get(), variable(environment::REPORT)) else { return };
-    let (before, kernel) = (BEFORE.get().copied().unwrap_or_default(), kernel_bytes());
+    let (before, kernel) = (BEFORE.get().copied().unwrap_or_default(), kernel_bytes().unwrap_or_default());
     let report = Report {
         names: tiers.tiers.iter().map(|tier| tier.name.clone()).collect(),
         counts: tiers.counts(),

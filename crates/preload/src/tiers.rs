@@ -24,8 +24,6 @@ const DESCRIPTORS: usize = 1 << 16;
 const CHUNK: u64 = 1 << 20;
 /// The dirty limit is this part of the page cache.
 const DIRTY_PART: u64 = 5;
-/// One wait in so many is measured.
-const SAMPLE: u64 = 16;
 
 /// Numbers of a tier, as `cuesta_model::Tier` has them.
 const READS: usize = 0;
@@ -54,9 +52,6 @@ pub(crate) struct Tiers {
     pub(crate) pages: PageCache,
     pub(crate) page_cache_bytes: u64,
     pub(crate) counters: &'static Counters,
-    pub(crate) waits: AtomicU64,
-    /// What asking for the processor's time takes of it.
-    pub(crate) clock_nanos: u64,
 }
 
 pub(crate) struct Tier {
@@ -137,7 +132,8 @@ pub(crate) fn duplicated(from: i32, to: i32) {
     }
 }
 
-/// Has this process open no more files than are told apart: one more would not be modelled and nobody would know.
+/// Has this process open no more files than are told apart: one more would not be modelled and nobody would know. Its limit is lowered
+/// for good; a privileged process could raise it again, which none here does.
 pub(crate) fn limit_descriptors() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is ours to be written, and then read.
@@ -310,35 +306,15 @@ impl Tiers {
     }
 
     fn wait(&self, tier: usize, done_at: Duration) {
-        let Some((pacing, _)) = &self.tiers[tier].model else { return };
-        let is_sampled = self.waits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLE);
-        let (before, cpu) = (pacing.now(), is_sampled.then(thread_nanos));
+        let Some((pacing, model)) = &self.tiers[tier].model else { return };
         if pacing.pass(done_at) {
-            self.add(tier, WAITED, (pacing.now() - before).as_nanos() as u64);
-        }
-        if let Some(cpu) = cpu {
-            let burnt = (thread_nanos() - cpu).saturating_sub(self.clock_nanos);
-            self.counters[BURNT].fetch_add(burnt * SAMPLE, Ordering::Relaxed);
+            let waited = model.kept().waited.as_nanos() as u64;
+            self.counters[tier * TierCounts::FIELDS + WAITED].store(waited, Ordering::Relaxed);
+            let models = self.tiers.iter().filter_map(|tier| tier.model.as_ref());
+            let burnt: u64 = models.map(|(_, model)| model.kept().burnt.as_nanos() as u64).sum();
+            self.counters[BURNT].store(burnt, Ordering::Relaxed);
         }
     }
-}
-
-/// Processor that this thread has taken, in nanoseconds.
-fn thread_nanos() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is ours to be written.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// What [`thread_nanos`] takes: the median of some calls.
-pub(crate) fn clock_nanos() -> u64 {
-    let mut took: Vec<u64> = (0..101).map(|_| thread_nanos()).collect();
-    for i in (1..took.len()).rev() {
-        took[i] -= took[i - 1];
-    }
-    took[1..].sort_unstable();
-    took[took.len() / 2]
 }
 
 /// The number of a file in its file system.

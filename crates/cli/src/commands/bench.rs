@@ -133,7 +133,7 @@ pub(crate) struct Args {
     /// Write everything measured to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with tables and plots to this file; it needs nothing else to be read
+    /// Write a page with tables and plots to this file; it needs nothing else to be read (not of a trace)
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     report: Option<PathBuf>,
 }
@@ -210,7 +210,9 @@ impl Args {
     /// Whether results can be written: better known now than after half an hour.
     fn check_outputs(&self) -> Result<()> {
         for path in self.json.iter().chain(&self.report) {
-            fs::write(path, "").map_err(Failure::io(format!("write {}", path.display())))?;
+            // What an earlier run wrote there stays until there is something to write.
+            let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+            opened.map_err(Failure::io(format!("write {}", path.display())))?;
         }
         Ok(())
     }
@@ -327,13 +329,16 @@ fn run_against(args: &Args) -> Result<Outcome> {
     let ran = measure::run::run(&plan, &mut record);
     print_line("")?;
     report::validity(&record).iter().try_for_each(|line| print_line(line))?;
-    let all = serde_json::to_value(&record).map_err(|error| Failure::Input(error.to_string()))?;
-    let written = write_results(args, &record, &all);
+    let written = to_json(&record).and_then(|all| write_results(args, &record, &all));
     ran.and(written).map(|()| Outcome::Done)
 }
 
 fn data_record(plan: &Plan) -> u64 {
     plan.data_bytes / plan.load.records
+}
+
+fn to_json(record: &Record) -> Result<Value> {
+    serde_json::to_value(record).map_err(|error| Failure::Input(error.to_string()))
 }
 
 /// Writes what was asked for: everything in `all`, and the record's page.

@@ -167,6 +167,7 @@ fn open(setup: &Setup, variant: &str) -> std::result::Result<Box<dyn Contender>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
+    vary(Options::at("."), &args.variant).map_err(Failure::Input)?;
     // What went wrong was answered; whoever asked tells it.
     serve(&|setup| open(setup, &args.variant)).map_err(Failure::Input)?;
     Ok(Outcome::Done)

@@ -83,14 +83,14 @@ impl Cuesta {
     }
 
     /// Cache lines of persistent memory by name: `touched:gets`, `touched:scans` and `touched` by everybody, each in lines and, with
-    /// `:bytes`, in bytes, and `written:lines` that were written back. None where it is not modelled.
+    /// `:bytes`, in bytes, and `lines:written` that were written back. None where it is not modelled.
     pub(crate) fn touched(&self) -> BTreeMap<String, u64> {
         let Some(Counting { toll, gets, scans }) = &self.counting else { return BTreeMap::new() };
         let all = toll.touched();
         let of = |touches: &Touches| {
             (touches.lines.load(Ordering::Relaxed), touches.bytes.load(Ordering::Relaxed))
         };
-        let mut counts = BTreeMap::from([("written:lines".to_owned(), all.written)]);
+        let mut counts = BTreeMap::from([("lines:written".to_owned(), all.written)]);
         for (name, (lines, bytes)) in
             [("touched:gets", of(gets)), ("touched:scans", of(scans)), ("touched", (all.lines, all.bytes))]
         {
@@ -165,7 +165,7 @@ mod tests {
                 // A value of 100 bytes has two lines or three; there are the entries, too.
                 assert!((4..100).contains(&of("touched:gets")), "{after:?}");
                 assert!(of("touched:scans") > 20 && of("touched:gets:bytes") > 100, "{after:?}");
-                assert!(after["written:lines"] > 1000 * 100 / 64, "{after:?}");
+                assert!(after["lines:written"] > 1000 * 100 / 64, "{after:?}");
             }
             store.db.close().unwrap();
         }

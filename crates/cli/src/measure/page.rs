@@ -27,7 +27,7 @@ figure{margin:0;break-inside:avoid}figcaption{font-size:.9rem;font-weight:600}sv
 .track i{position:absolute;top:0;bottom:0;background:#00539c}.track b{position:absolute;top:-2px;bottom:-2px;width:2px;background:#111}\
 .track s{position:absolute;top:0;bottom:0;width:1px;background:#888}\
 code{font-size:.85em;overflow-wrap:anywhere}\
-@media print{body{max-width:none;font-size:10pt}.scroll{overflow:visible}h2{break-before:auto}}";
+@media print{th+th{min-width:0}body{max-width:none;font-size:10pt}.scroll{overflow:visible}h2{break-before:auto}}";
 
 /// The page.
 pub(crate) fn page(record: &Record) -> Result<String> {

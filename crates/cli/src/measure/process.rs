@@ -101,20 +101,32 @@ fn library_of(kind: &str, devices: &Devices) -> Result<Option<PathBuf>> {
     if maps { Ok(None) } else { library(devices) }
 }
 
-/// Whether what a contender needs is there, before anybody has run for minutes.
+/// Whether what a contender needs is there and knows what it is set to, before anybody has run for minutes.
 pub(crate) fn check(kind: &str, devices: &Devices) -> Result<()> {
-    program(kind)?;
-    library_of(kind, devices).map(drop)
+    let mut command = command(kind)?;
+    library_of(kind, devices)?;
+    // Asked for nothing, it ends at once.
+    let output = command.stdin(Stdio::null()).output().map_err(Failure::io(format!("start {kind}")))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Failure::Input(format!("{kind}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+    }
+}
+
+/// The contender's program, to be started.
+fn command(kind: &str) -> Result<Command> {
+    let mut command = Command::new(program(kind)?);
+    match split(kind) {
+        (CUESTA, variant) => command.args(["contender", variant]),
+        _ => command.arg(kind),
+    };
+    Ok(command)
 }
 
 impl Process {
     /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path.
     pub(crate) fn start(name: &str, kind: &str, dir: &Path, devices: &Devices) -> Result<Self> {
-        let mut command = Command::new(program(kind)?);
-        match split(kind) {
-            (CUESTA, variant) => command.args(["contender", variant]),
-            _ => command.arg(kind),
-        };
+        let mut command = command(kind)?;
         let report = library_of(kind, devices)?.map(|library| {
             let report = dir.join("report");
             let (fast, capacity) = (dir.join("fast"), dir.join("capacity"));

@@ -28,6 +28,15 @@ impl Shell {
         std::fs::write(self.path().join(name), text).unwrap();
     }
 
+    /// A program of some lines.
+    fn script(&self, name: &str, lines: &str) -> std::path::PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        self.write(name, &format!("#!/bin/sh\n{lines}\n"));
+        let path = self.path().join(name);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cuesta"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null()).env_remove("CUESTA_DIR");
@@ -282,21 +291,6 @@ fn a_full_disk_ends_a_benchmark_with_its_name_and_what_was_measured_is_kept() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["phases"].as_array().unwrap().len(), 2, "{json}");
     assert!(std::fs::read_to_string(shell.path().join("out.html")).unwrap().contains("<h2>c</h2>"));
-    // Nothing to begin with.
-    let args = [
-        "bench",
-        "--dir",
-        "small/store",
-        "--against",
-        "redb",
-        "--records",
-        "4000",
-        "--json",
-        "small/full/out.json",
-    ];
-    let output = on_a_small_disk(&shell, 24, &args).unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && told.contains("small/full/out.json"), "{output:?}");
 }
 
 #[test]
@@ -504,18 +498,19 @@ fn unknown_peers_papers_and_missing_programs_are_named() {
     let output = command.env("CUESTA_PEERS", "/nowhere/cuesta-peers").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("/nowhere/cuesta-peers") && told.contains("cargo build"), "{told}");
+    // What a peer is set to is its own to know, and asked before anything is run.
+    let mut command = shell.command(&["bench", "--against", "rocksdb:m9", "--records", "100000000"]);
+    let output =
+        command.env("CUESTA_PEERS", shell.script("refuses", "echo \"no $1\" >&2; exit 2")).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(6) && told.contains("rocksdb:m9: no rocksdb:m9"), "{told}");
 }
 
 #[test]
 fn what_was_measured_until_a_peer_failed_is_written() {
-    use std::os::unix::fs::PermissionsExt;
     let shell = Shell::new();
-    shell.write(
-        "peer",
-        "#!/bin/sh\nread line\necho '{\"opened\":\"a peer that fails\"}'\nread line\nexit 3\n",
-    );
-    let peer = shell.path().join("peer");
-    std::fs::set_permissions(&peer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let peer = shell
+        .script("peer", "read line || exit 0\necho '{\"opened\":\"a peer that fails\"}'\nread line\nexit 3");
     let mut command = shell.command(&[
         "bench",
         "--against",

@@ -3,7 +3,7 @@
 //! Where devices are modelled the rules for runs that say nothing are those of every run (`docs/decisions/0010-comparisons.md`): the
 //! bytes that the store's meter saw beside the kernel's, and what waiting took of the processors.
 
-use super::{Args, write_results};
+use super::{Args, to_json, write_results};
 use crate::failure::{Failure, Outcome, Result};
 use crate::measure::endurance::{self, Lifetime, Wear};
 use crate::measure::ours::Cuesta;
@@ -11,7 +11,7 @@ use crate::measure::place::make_room;
 use crate::measure::process::CUESTA;
 use crate::measure::run::{Best, Contender, Plan, Record, Turn};
 use crate::measure::{report, summary};
-use crate::model::{Running, TIERS};
+use crate::model::{KeptBy, Running, TIERS};
 use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
 use crate::size::human;
 use crate::store::durable_by;
@@ -22,7 +22,7 @@ use cuesta_bench::{
     play, read_trace, run_phase,
 };
 use cuesta_device::mapped::LINE_BYTES;
-use cuesta_model::{Counts, Report};
+use cuesta_model::{Counts, Report, Tier, kernel_bytes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,12 +54,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     for (name, tier) in args.tier_names().into_iter().zip(&options.tiers) {
         print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
     }
-    let capacity = |i: usize| options.tiers.get(i).map_or(0, |tier| tier.capacity_bytes);
-    let plan = args.plan()?;
-    let data_bytes = if steps.is_empty() { plan.data_bytes } else { data_bytes(&steps) };
-    let plan = Plan { data_bytes, fast_bytes: capacity(0), capacity_bytes: capacity(1), ..plan };
+    let [fast_bytes, capacity_bytes] =
+        [0, 1].map(|i| options.tiers.get(i).map_or(0, |tier| tier.capacity_bytes));
+    // Tiers cost and last as large as they are, as if they were full.
+    let plan = Plan { data_bytes: fast_bytes + capacity_bytes, fast_bytes, capacity_bytes, ..args.plan()? };
     let record = Record::new(title, &plan);
-    // From here on the store alone reads and writes.
+    // From here on nobody else reads or writes much.
     let kernel_before = kernel_bytes();
     let (store, models) = match &args.model {
         Some(models) => {
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         store: &store,
         models: &models,
         places: options.tiers.iter().map(|tier| tier.path.clone()).collect(),
-        spent: Spent::default(),
+        burnt: None,
         phases: Vec::new(),
     };
     alone.record.contenders.push(Contender {
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         invalid: None,
     });
     if let Some(price) = alone.record.dollars_per_gigabyte {
-        print_line(&format!("both tiers together cost {price:.2} $/GB"))?;
+        print_line(&format!("tiers of these sizes cost {price:.2} $/GB"))?;
     }
     let ran = match steps.is_empty() {
         true => alone.run_phases(),
@@ -98,29 +98,18 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let Alone { record, phases, places, .. } = alone;
     let closed = store.db.close().map_err(Failure::from);
     // Phases that ended are told of, whatever happened to the next.
-    let all = json!({
-        "phases": phases,
-        "models": models.to_json(),
-        "invalid": record.contenders[0].invalid,
-        "dollars_per_gigabyte": record.dollars_per_gigabyte,
-        "version": record.version,
-    });
+    let mut all = to_json(&record)?;
+    if let Some(all) = all.as_object_mut() {
+        // They are the phases, which tell more.
+        all.remove("turns");
+        all.insert("phases".to_owned(), phases.into());
+        all.insert("models".to_owned(), models.to_json());
+    }
     let written = write_results(args, &record, &all);
-    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     // An error of the store's names a file; which disk that is on is for us to say.
-    let ran =
-        ran.map_err(|failure| Failure::Input(format!("{failure}; the store is in {}", places.join(" and "))));
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    let ran = ran.map_err(|failure| Failure::At(places.join(" and "), Box::new(failure)));
     ran.and(judged).and(closed).and(written).map(|()| Outcome::Done)
-}
-
-/// Bytes of keys and values that there are when a trace has been played.
-fn data_bytes(steps: &[TraceStep]) -> u64 {
-    let sizes: BTreeMap<&[u8], usize> = steps
-        .iter()
-        .filter(|step| step.value_bytes > 0)
-        .map(|step| (&step.key[..], step.value_bytes))
-        .collect();
-    sizes.iter().map(|(key, value_bytes)| (key.len() + value_bytes) as u64).sum()
 }
 
 /// What is run, in words.
@@ -146,14 +135,6 @@ fn title(args: &Args, steps: &[TraceStep]) -> String {
     )
 }
 
-/// What phases took so far, with the work in the background that came of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spent {
-    time: Duration,
-    /// Of the processor, by waiting for modelled devices.
-    waiting: Duration,
-}
-
 /// A store that runs by itself, and what is known of it so far.
 struct Alone<'a> {
     args: &'a Args,
@@ -163,7 +144,8 @@ struct Alone<'a> {
     places: Vec<PathBuf>,
     plan: Plan,
     record: Record,
-    spent: Spent,
+    /// Of a trace: the share of the processors that waiting for modelled devices took.
+    burnt: Option<f64>,
     phases: Vec<Value>,
 }
 
@@ -171,17 +153,17 @@ impl Alone<'_> {
     /// Plays a trace and reports on it.
     fn run_trace(&mut self, steps: &[TraceStep]) -> Result<()> {
         let (before, operations) = (self.store.db.stats(), steps.len() as u64);
-        let result = self.spend(|alone| {
-            let played = shown("trace", Some(operations), |progress| {
-                play(alone.store, steps, alone.args.threads(), progress)
-            });
-            alone.store.db.wait_for_background()?;
-            played
+        let (began, kept) = (Instant::now(), self.models.kept());
+        let result = shown("trace", Some(operations), |progress| {
+            play(self.store, steps, self.args.threads(), progress)
         })?;
-        let stats = self.store.db.stats();
+        self.store.db.wait_for_background()?;
+        let (time, stats) = (began.elapsed(), self.store.db.stats());
         report_phase("trace", &result, &before, &stats)?;
         self.models.report()?;
-        let counts = counts(&before, &stats, Duration::ZERO);
+        let counts = counts([&before, &stats], [&kept, &self.models.kept()]);
+        let burnt = Duration::from_nanos(counts.burnt_nanos);
+        self.burnt = summary::share(burnt, time, self.record.processors);
         let written = [0, 1].map(|i| counts.tiers[i].written_bytes);
         let wear = Wear { has: self.tiers(), operations, written };
         let lifetimes = endurance::of_wear(&self.plan, CUESTA, &wear);
@@ -189,6 +171,7 @@ impl Alone<'_> {
         self.phases.push(json!({
             "trace": self.args.trace,
             "result": result,
+            "counts": counts,
             "stats": crate::commands::stats::to_json(&stats),
             "lifetimes": lifetimes,
         }));
@@ -223,14 +206,12 @@ impl Alone<'_> {
             Length::Operations(operations) => Some(operations),
             Length::Seconds(_) => None,
         };
-        let (before, waited) = (self.store.db.stats(), self.spent.waiting);
-        let mut ran = self.spend(|alone| {
-            shown(workload.name(), operations, |progress| {
-                contender::run(alone.store, &alone.places, config, records, progress)
-            })
+        let (before, kept) = (self.store.db.stats(), self.models.kept());
+        let mut ran = shown(workload.name(), operations, |progress| {
+            contender::run(self.store, &self.places, config, records, progress)
         })?;
         let stats = self.store.db.stats();
-        ran.usage.counts = Some(counts(&before, &stats, self.spent.waiting - waited));
+        ran.usage.counts = Some(counts([&before, &stats], [&kept, &self.models.kept()]));
         let Ran { result, records, usage } = &ran;
         report_phase(workload.name(), &result.measured, &before, &stats)?;
         report_touched(&result.measured, &usage.counters)?;
@@ -241,12 +222,12 @@ impl Alone<'_> {
         }
         self.models.report()?;
         let records = *records;
-        let mut phase = json!({
+        self.phases.push(json!({
             "result": result,
             "usage": usage,
             "stats": crate::commands::stats::to_json(&stats),
             "oracle": oracle,
-        });
+        }));
         let round = summary::turns(&self.record, workload, CUESTA).count() as u64;
         self.record.turns.push(Turn {
             workload,
@@ -257,21 +238,10 @@ impl Alone<'_> {
         });
         let lifetimes = endurance::lifetimes(&self.plan, &self.record, workload);
         report_lifetimes(&lifetimes)?;
-        phase["lifetimes"] = json!(lifetimes);
-        self.phases.push(phase);
         if !lifetimes.is_empty() {
             self.record.lifetimes.insert(workload.name().to_owned(), lifetimes);
         }
         Ok(records)
-    }
-
-    /// Does something, and adds what it took.
-    fn spend<T>(&mut self, run: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
-        let (began, burnt) = (Instant::now(), self.models.burnt());
-        let ran = run(self);
-        self.spent.time += began.elapsed();
-        self.spent.waiting += self.models.burnt() - burnt;
-        ran
     }
 
     /// Whether it has a fast and a capacity tier.
@@ -292,57 +262,49 @@ impl Alone<'_> {
     }
 
     /// Whether what was measured says anything, where devices are modelled.
-    fn judge(&mut self, kernel_before: [u64; 2]) -> Result<()> {
-        if self.models.is_empty() {
+    fn judge(&mut self, kernel_before: Option<[u64; 2]>) -> Result<()> {
+        let (Some(before), Some(after), false) = (kernel_before, kernel_bytes(), self.models.is_empty())
+        else {
             return Ok(());
-        }
-        let io = &self.store.db.stats().io;
-        let all: Vec<_> = (0..self.places.len()).map(|tier| io.total(tier)).collect();
-        let [read, written] = kernel_bytes();
-        let device = Report {
-            names: TIERS.map(str::to_owned).to_vec(),
-            counts: Counts {
-                seen_read_bytes: all.iter().map(|of| of.read_bytes).sum(),
-                seen_written_bytes: all.iter().map(|of| of.write_bytes).sum(),
-                burnt_nanos: self.spent.waiting.as_nanos() as u64,
-                ..Counts::default()
-            },
-            kernel_read_bytes: read.saturating_sub(kernel_before[0]),
-            kernel_written_bytes: written.saturating_sub(kernel_before[1]),
-            cpu_nanos: (summary::cpu_seconds(&self.record, CUESTA) * 1e9) as u64,
         };
-        let waiting = summary::share(self.spent.waiting, self.spent.time, self.record.processors);
-        let contender = &mut self.record.contenders[0];
-        contender.invalid = device.invalid().or_else(|| summary::waited_too_long(waiting?));
-        contender.devices = Some(device);
+        self.record.contenders[0].devices = Some(Report {
+            names: TIERS.map(str::to_owned).to_vec(),
+            counts: counts_so_far(&self.store.db.stats(), &self.models.kept()),
+            kernel_read_bytes: after[0].saturating_sub(before[0]),
+            kernel_written_bytes: after[1].saturating_sub(before[1]),
+            cpu_nanos: (summary::cpu_seconds(&self.record, CUESTA) * 1e9) as u64,
+        });
+        let invalid = summary::invalid(&self.record, &self.record.contenders[0]);
+        self.record.contenders[0].invalid = invalid.or_else(|| summary::waited_too_long(self.burnt?));
         print_line("")?;
         report::validity(&self.record).iter().try_for_each(|line| print_line(line))
     }
 }
 
-/// Bytes that this process has read and written so far, as the kernel counts them.
-fn kernel_bytes() -> [u64; 2] {
-    let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    ["rchar:", "wchar:"].map(|name| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
-    })
+/// What a store's devices did between two looks.
+fn counts(stats: [&Stats; 2], kept: [&KeptBy; 2]) -> Counts {
+    counts_so_far(stats[1], kept[1]).since(&counts_so_far(stats[0], kept[0]))
 }
 
-/// What a store's devices did between two looks, with what waiting for them took of the processor.
-fn counts(before: &Stats, after: &Stats, burnt: Duration) -> Counts {
-    let mut counts = Counts { burnt_nanos: burnt.as_nanos() as u64, ..Counts::default() };
-    for (i, tier) in counts.tiers.iter_mut().enumerate().take(after.tiers.len()) {
-        let (was, is) = (before.io.total(i), after.io.total(i));
-        tier.reads = is.read_ops - was.read_ops;
-        tier.read_bytes = is.read_bytes - was.read_bytes;
-        tier.writes = is.write_ops - was.write_ops;
-        tier.written_bytes = is.write_bytes - was.write_bytes;
-        tier.flushes = is.syncs - was.syncs;
-        let lookups = |stats: &Stats| stats.io.get(i, Cause::UserRead).read_ops;
-        tier.point_reads = lookups(after) - lookups(before);
-        counts.seen_read_bytes += tier.read_bytes;
-        counts.seen_written_bytes += tier.written_bytes;
+/// What a store's devices did so far. A lookup is a read for a user; there is no page cache, and nothing is refused.
+fn counts_so_far(stats: &Stats, kept: &KeptBy) -> Counts {
+    let mut counts = Counts::default();
+    for (i, tier) in counts.tiers.iter_mut().enumerate().take(stats.tiers.len()) {
+        let (io, kept) = (stats.io.total(i), TIERS.get(i).and_then(|name| kept.get(name)));
+        *tier = Tier {
+            reads: io.read_ops,
+            read_bytes: io.read_bytes,
+            writes: io.write_ops,
+            written_bytes: io.write_bytes,
+            flushes: io.syncs,
+            waited_nanos: kept.map_or(0, |kept| kept.waited.as_nanos() as u64),
+            late: kept.map_or(0, |kept| kept.late),
+            cached_reads: 0,
+            point_reads: stats.io.get(i, Cause::UserRead).read_ops,
+        };
+        counts.seen_read_bytes += io.read_bytes;
+        counts.seen_written_bytes += io.write_bytes;
+        counts.burnt_nanos += kept.map_or(0, |kept| kept.burnt.as_nanos() as u64);
     }
     counts
 }
@@ -365,7 +327,7 @@ fn report_touched(measured: &Measured, touched: &BTreeMap<String, u64>) -> Resul
             print_line(&format!("  cache lines of persistent memory touched by {name}: {each:.1} each"))?;
         }
     }
-    if let (Some(read), Some(written)) = (touched.get("touched"), touched.get("written:lines")) {
+    if let (Some(read), Some(written)) = (touched.get("touched"), touched.get("lines:written")) {
         print_line(&format!(
             "  lines of persistent memory, merges included: {} read, {} written back",
             human(read * LINE_BYTES),

@@ -82,7 +82,7 @@ pub(super) fn section_4_4(records: &[&Record]) -> Vec<String> {
             counted("syncs:fast:flush") / flushes,
             counted("syncs:fast:compaction") / merges,
             counted("syncs:fast:manifest") / (flushes + merges),
-            counted("written:lines") / sum(&|turn| Some(updates(turn))),
+            counted("lines:written") / sum(&|turn| Some(updates(turn))),
         ];
         (name.to_owned(), numbers.map(Some).to_vec())
     };

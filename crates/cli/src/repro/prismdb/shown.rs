@@ -14,7 +14,7 @@ fn price(percent: u64, below: &str) -> Option<f64> {
     Some(dollars_per_gigabyte(&[(&fast, percent), (&below, 100 - percent)]))
 }
 
-/// What goes to flash by how it is chosen (Fig. 5).
+/// What goes down by how it is chosen (Fig. 5): bytes written to flash for each one updated, and the share of reads that get there.
 pub(super) fn figure_5(records: &[&Record]) -> Vec<String> {
     let rows = names(records[0]).map(|contender| {
         let of = |number: fn(&Numbers) -> Option<f64>| {
@@ -23,7 +23,7 @@ pub(super) fn figure_5(records: &[&Record]) -> Vec<String> {
         let numbers = vec![of(|n| Some(n.operations_per_second)), of(|n| n.written[1]), of(|n| n.reads[1])];
         (contender.to_owned(), numbers)
     });
-    table(&["operations/s", "to flash", "slow reads"], rows)
+    table(&["operations/s", "flash bytes", "slow reads"], rows)
 }
 
 /// Throughput and cost of configurations (Fig. 7a).
