@@ -88,7 +88,7 @@ pub(super) fn table(
     rows: impl IntoIterator<Item = (String, Vec<Option<f64>>)>,
 ) -> Vec<String> {
     let line = |name: &str, cells: Vec<String>| {
-        let cells: Vec<String> = cells.into_iter().map(|cell| format!("{cell:>12}")).collect();
+        let cells: Vec<String> = cells.into_iter().map(|cell| format!("{cell:>13}")).collect();
         format!("{name:<32}{}", cells.concat())
     };
     let head = line("", head.iter().map(|text| (*text).to_owned()).collect());

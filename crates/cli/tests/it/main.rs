@@ -489,8 +489,8 @@ fn unknown_peers_papers_and_missing_programs_are_named() {
     let (code, told) = shell.fails(&["repro", "prismdb", "fig99"]);
     assert!(code == 6 && told.contains("fig99") && told.contains("table2"), "{told}");
     // Before anything is run, and how large it has to be is right.
-    let (code, told) = shell.fails(&["repro", "prismdb", "table5", "--scale", "0.05"]);
-    assert!(code == 6 && told.contains("twitter19") && told.contains("at least 0.34"), "{told}");
+    let (code, told) = shell.fails(&["repro", "prismdb", "fig9", "--scale", "0.04"]);
+    assert!(code == 6 && told.contains("prismdb-sync") && told.contains("at least 0.05"), "{told}");
     assert!(shell.ok(&["repro", "--list"]).contains("table2"));
     assert_eq!(shell.fails(&["repro"]).0, 2);
     let mut command =

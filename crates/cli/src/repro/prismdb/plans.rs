@@ -11,6 +11,7 @@ use super::run;
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Spread, Stage};
 use crate::repro::{Run, Setting};
+use cuesta::MEMORY_BYTES_MIN;
 use cuesta_bench::{Config, Distribution, KEY_BYTES, Keys, Length, Values, Workload};
 
 const RECORDS: f64 = 2e6;
@@ -44,12 +45,12 @@ pub(super) const FIXED: [(&str, &str); 5] = [
     ("pinned 90", "prismdb,pinned=90"),
 ];
 
-pub(super) const YCSB: Run = run("prismdb-ycsb", 0.2, ycsb);
+pub(super) const YCSB: Run = run("prismdb-ycsb", 0.15, ycsb);
 pub(super) const UNSCALED: Run =
-    run("prismdb-unscaled", 0.1, |setting| Plan { devices: devices(setting, 1.0), ..ycsb(setting) });
-pub(super) const DEMOTION: Run = run("prismdb-demotion", 0.2, |setting| demotion(setting, ""));
+    run("prismdb-unscaled", 0.07, |setting| Plan { devices: devices(setting, 1.0), ..ycsb(setting) });
+pub(super) const DEMOTION: Run = run("prismdb-demotion", 0.15, |setting| demotion(setting, ""));
 /// What goes down is merged with the tables there at once, as in the paper.
-pub(super) const MERGED: Run = run("prismdb-merged", 0.2, |setting| demotion(setting, ",log-runs=1"));
+pub(super) const MERGED: Run = run("prismdb-merged", 0.15, |setting| demotion(setting, ",log-runs=1"));
 /// Zipf's law by ever larger skews, and none.
 pub(super) const SKEWS: [Run; 5] = [
     run("prismdb-zipf0.6", 0.1, |setting| skewed(setting, 0.6)),
@@ -67,7 +68,7 @@ pub(super) const SYNC: Run = run("prismdb-sync", 0.1, |setting| Plan {
     ..base(setting)
 });
 /// The threshold that is found by trying, and thresholds that are given.
-pub(super) const THRESHOLD: Run = run("prismdb-threshold", 0.15, |setting| Plan {
+pub(super) const THRESHOLD: Run = run("prismdb-threshold", 0.12, |setting| Plan {
     entries: std::iter::once(ours(PRISMDB, "prismdb"))
         .chain(FIXED.map(|(name, variant)| ours(name, variant)))
         .collect(),
@@ -86,22 +87,22 @@ pub(super) const PRICES: [Run; 6] = [
     run("prismdb-het50", 0.1, |setting| het(setting, HETS[3])),
 ];
 pub(super) const CLIENTS: [Run; 5] = [
-    run("prismdb-clients1", 0.1, |setting| clients(setting, 1)),
-    run("prismdb-clients2", 0.1, |setting| clients(setting, 2)),
-    run("prismdb-clients4", 0.1, |setting| clients(setting, 4)),
-    run("prismdb-clients8", 0.1, |setting| clients(setting, 8)),
-    run("prismdb-clients16", 0.1, |setting| clients(setting, 16)),
+    run("prismdb-clients1", 0.07, |setting| clients(setting, 1)),
+    run("prismdb-clients2", 0.07, |setting| clients(setting, 2)),
+    run("prismdb-clients4", 0.07, |setting| clients(setting, 4)),
+    run("prismdb-clients8", 0.07, |setting| clients(setting, 8)),
+    run("prismdb-clients16", 0.07, |setting| clients(setting, 16)),
 ];
-pub(super) const PROMOTION: Run = run("prismdb-promotion", 0.2, |setting| Plan {
+pub(super) const PROMOTION: Run = run("prismdb-promotion", 0.15, |setting| Plan {
     entries: vec![ours(PRISMDB, "prismdb")],
     stages: vec![Stage::new(Workload::C, requests(setting, 3.0 / MANY_ROUNDS as f64))],
     rounds: MANY_ROUNDS,
     ..base(setting)
 });
 pub(super) const TWITTER: [Run; 3] = [
-    run("prismdb-twitter39", 0.34, |setting| twitter(setting, Workload::Twitter39)),
-    run("prismdb-twitter19", 0.34, |setting| twitter(setting, Workload::Twitter19)),
-    run("prismdb-twitter51", 0.34, |setting| twitter(setting, Workload::Twitter51)),
+    run("prismdb-twitter39", 0.15, |setting| twitter(setting, Workload::Twitter39)),
+    run("prismdb-twitter19", 0.15, |setting| twitter(setting, Workload::Twitter19)),
+    run("prismdb-twitter51", 0.15, |setting| twitter(setting, Workload::Twitter51)),
 ];
 
 /// A store of ours. The level below has small tables in either profile.
@@ -255,10 +256,14 @@ fn skewed(setting: &Setting, theta: f64) -> Plan {
     Plan { load, stages: vec![stage(setting, Workload::A, ROUNDS)], ..plan }
 }
 
+/// A store of these values is as large at least as makes a tenth of it the least memory that a store of ours takes.
 fn twitter(setting: &Setting, workload: Workload) -> Plan {
     let value_bytes = match workload.values() {
         Some(Values::Fixed(bytes)) => bytes,
         _ => VALUE_BYTES,
     };
+    let least = MEMORY_BYTES_MIN as f64 * 100.0 / MEMORY_PERCENT as f64;
+    let scale = setting.scale.max(least / (RECORDS * (KEY_BYTES as f64 + value_bytes as f64)) + 1e-4);
+    let setting = &Setting { scale, ..setting.clone() };
     Plan { stages: vec![stage(setting, workload, ROUNDS)], ..of_values(setting, value_bytes) }
 }
