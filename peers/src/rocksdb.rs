@@ -15,8 +15,8 @@
 //! - No compression: values of the benchmark do not compress, and no contender compresses them.
 //!
 //! **Variants**, named after a colon, with commas or plus signs (`--against rocksdb:hyper+m4`): `lru` or `hyper` (the cache), `row` (a fifth of the cache is a row cache),
-//! `m4`, `m8`, `m10` (the factor between levels); what is not named is `lru` and `m4`. [`best`] says which is taken when none is named; `docs/benchmarks.md` has the
-//! sweep that it comes from.
+//! `m4`, `m8`, `m10` (the factor between levels); what is not named is `lru` and `m4`. [`best`] says which is taken when none is named, by a sweep
+//! of clients that drew alike; `docs/benchmarks.md` has a later one.
 
 use crate::syncs;
 use cuesta_bench::Workload;

@@ -2,7 +2,8 @@
 //!
 //! The measuring process writes [`Request`]s to the contender's standard input, a line of JSON each; the contender answers
 //! each with an [`Answer`] on its standard output, and between them says how far it is. It ends when its input does.
-//! Whoever implements [`Contender`] is a contender by a call of [`serve`].
+//! Whoever implements [`Contender`] is a contender by a call of [`serve`]. [`run`] measures one phase; `cuesta bench` without peers calls
+//! it inside its own process.
 
 use crate::runner::{Config, PhaseResult, Store, run_phase};
 use crate::workload::Workload;
@@ -98,7 +99,7 @@ pub struct Usage {
     pub anonymous_bytes_peak: u64,
     /// The most bytes that each directory of the setup had in files, looked at a few times a second.
     pub tier_bytes_peak: Vec<u64>,
-    /// By tier, where a preloaded library counted.
+    /// By tier, where a preloaded library or the store's own meter counted.
     pub counts: Option<Counts>,
     /// What the store counted itself.
     pub counters: BTreeMap<String, u64>,

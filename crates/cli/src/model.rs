@@ -97,12 +97,6 @@ impl Running {
         self.0.is_empty()
     }
 
-    /// What a read of a tier takes in the mean, where it is modelled.
-    pub(crate) fn read_seconds(&self, tier: &str) -> Option<f64> {
-        let found = self.0.iter().find(|(name, _)| *name == tier);
-        found.map(|(_, model)| model.spec().read.mean_us() / 1e6)
-    }
-
     pub(crate) fn to_json(&self) -> Value {
         let one = |(tier, model): &(&str, Arc<Modelled>)| {
             let kept = model.kept();

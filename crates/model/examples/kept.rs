@@ -58,7 +58,7 @@ fn write_rate(file: &dyn Device) -> Result<f64, Failure> {
 }
 
 /// Processor time of this process so far, in seconds.
-fn burnt() -> f64 {
+fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();
     let ticks = after.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<f64>().ok());
@@ -86,14 +86,14 @@ fn main() -> Result<(), Failure> {
         let model = Arc::new(Modelled::new(&sched, spec.clone(), 1));
         let paced = PacedDirectory::new(&sched, directory, model.clone());
         let file = paced.open("kept", Access::Buffered)?;
-        let (began, burnt_before) = (Instant::now(), burnt());
+        let (began, cpu_before) = (Instant::now(), cpu_seconds());
         let told = |times: &[f64]| {
             let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
             format!("{:.0} / {:.0}", at(0.5), at(0.99))
         };
         let (one, eight) = (told(&reads(file.as_ref(), 1)?), told(&reads(file.as_ref(), 8)?));
         let rate = write_rate(file.as_ref())? / 1e6;
-        let processor = 100.0 * (burnt() - burnt_before) / began.elapsed().as_secs_f64();
+        let processor = 100.0 * (cpu_seconds() - cpu_before) / began.elapsed().as_secs_f64();
         let kept = model.kept();
         println!(
             "| {name} | {:.0} / {:.0} | {one} | {eight} | {:.0} | {rate:.0} | {:.2} % | {processor:.0} % |",

@@ -1,4 +1,5 @@
-//! What a preloaded model has counted so far, for whoever wants to know while the process runs.
+//! What modelled devices counted: of a preloaded library, for whoever wants to know while the process runs, and of a store inside this
+//! process.
 //!
 //! One page of a file that the preloaded library maps and counts in (`docs/device-model.md`): 64-bit little-endian
 //! numbers, [`TIERS_MAX`] tiers of [`Tier::FIELDS`] each, then those of the whole process. Numbers only grow, and each is
@@ -165,7 +166,7 @@ pub struct Report {
     pub kernel_read_bytes: u64,
     /// Bytes written by it.
     pub kernel_written_bytes: u64,
-    /// Nanoseconds of processor that it took.
+    /// Nanoseconds of processor that it took; of a store inside the measuring process, that its phases did.
     pub cpu_nanos: u64,
 }
 

@@ -7,8 +7,8 @@
 //! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are taken off each sleep: measured when the
 //! device is made, and followed since, for they depend on how long threads sleep and on what else runs. It is a running median: each sleep
 //! that ends later than thought has the next ones end a little earlier, and the other way about, within bounds. Waits shorter than that
-//! are left out and counted, so that a run can tell how well its model was kept ([`Kept`]). What sleeping takes of the processor is measured
-//! on one sleep in sixteen, since who waits takes that from others.
+//! are left out and counted, so that a run can tell how well its model was kept ([`Kept`]). What sleeping takes of the processor,
+//! and so from others, is measured on one sleep in sixteen.
 //!
 //! A call costs one short lock and one draw.
 
@@ -23,12 +23,13 @@ use std::time::Duration;
 const PROBES: u32 = 50;
 const PROBE: Duration = Duration::from_micros(100);
 /// More than that is a machine that was busy while it was measured, and may not be afterwards.
-const WOKEN_LATE_MAX: Duration = Duration::from_micros(200);
-/// One sleep in so many is measured.
+const PROBED_LATE_MAX: Duration = Duration::from_micros(200);
+/// Of one sleep in so many it is measured what it takes of the processor.
 const SAMPLE: u64 = 16;
 /// What each sleep changes of how late one is thought to be woken.
 const STEP_NANOS: u64 = 100;
-/// It grows by this much: beyond, processors are short, and who waits for a device of its own waits for them, too.
+/// How late one is thought to be woken grows by so much at most beyond what was probed: past that processors are short, and who waits
+/// for a device waits for them, too.
 const BUSY_LATE_MAX: Duration = Duration::from_micros(30);
 
 /// A device that takes the time that its spec says.
@@ -38,6 +39,7 @@ pub struct Modelled {
     state: Mutex<State>,
     /// In nanoseconds.
     woken_late: AtomicU64,
+    /// What it may grow to.
     woken_late_max: Duration,
     /// What a look at the thread's clock takes of the processor.
     look: Duration,
@@ -186,7 +188,7 @@ fn woken_late(sched: &Sched) -> Duration {
         sched.sleep(PROBE);
         (sched.now() - began).saturating_sub(PROBE)
     };
-    median((0..PROBES).map(probe).collect()).min(WOKEN_LATE_MAX)
+    median((0..PROBES).map(probe).collect()).min(PROBED_LATE_MAX)
 }
 
 /// What [`thread_took`] takes itself: the median of some calls.

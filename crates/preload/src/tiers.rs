@@ -301,7 +301,7 @@ impl Tiers {
         }
         let Some((pacing, model)) = &self.tiers[tier].model else { return Duration::ZERO };
         let done_at = pacing.ask(began, call, bytes as usize);
-        self.counters[tier * TierCounts::FIELDS + LATE].store(model.kept().late, Ordering::Relaxed);
+        self.counters[tier * TierCounts::FIELDS + LATE].fetch_max(model.kept().late, Ordering::Relaxed);
         done_at
     }
 
@@ -309,10 +309,10 @@ impl Tiers {
         let Some((pacing, model)) = &self.tiers[tier].model else { return };
         if pacing.pass(done_at) {
             let waited = model.kept().waited.as_nanos() as u64;
-            self.counters[tier * TierCounts::FIELDS + WAITED].store(waited, Ordering::Relaxed);
+            self.counters[tier * TierCounts::FIELDS + WAITED].fetch_max(waited, Ordering::Relaxed);
             let models = self.tiers.iter().filter_map(|tier| tier.model.as_ref());
             let burnt: u64 = models.map(|(_, model)| model.kept().burnt.as_nanos() as u64).sum();
-            self.counters[BURNT].store(burnt, Ordering::Relaxed);
+            self.counters[BURNT].fetch_max(burnt, Ordering::Relaxed);
         }
     }
 }

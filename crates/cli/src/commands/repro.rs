@@ -113,7 +113,8 @@ impl Args {
             return Ok(kept);
         }
         let plan = (run.plan)(&setting);
-        let title = format!("{} at scale {}: devices {}", run.name, setting.scale, plan.devices.models);
+        let (scale, records, models) = (setting.scale, plan.load.records, &plan.devices.models);
+        let title = format!("{} at scale {scale}, {records} records: devices {models}", run.name);
         print_line(&title)?;
         let mut record = Record::new(title, &plan);
         let ran = run_plan(&plan, &mut record);

@@ -270,9 +270,13 @@ fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt:
             short(count as f64)
         })?;
         let blocks = of("blocks:");
-        bars(html, &format!("{}: blocks that its cache had", contender.name), "blocks", &blocks, &|count| {
-            short(count as f64)
-        })?;
+        bars(
+            html,
+            &format!("{}: blocks, by whether its cache had them", contender.name),
+            "blocks",
+            &blocks,
+            &|count| short(count as f64),
+        )?;
         let bytes: Vec<(String, u64)> = [("read:", "read"), ("written:", "written")]
             .into_iter()
             .flat_map(|(kind, word)| {
@@ -282,9 +286,13 @@ fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt:
             })
             .collect();
         let bytes: Vec<(&str, u64)> = bytes.iter().map(|(name, count)| (name.as_str(), *count)).collect();
-        bars(html, &format!("{}: bytes by tier and cause", contender.name), "MB", &bytes, &|count| {
-            short(count as f64 / 1e6)
-        })?;
+        bars(
+            html,
+            &format!("{}: bytes by cause, and tier where it is known", contender.name),
+            "MB",
+            &bytes,
+            &|count| short(count as f64 / 1e6),
+        )?;
     }
     Ok(())
 }

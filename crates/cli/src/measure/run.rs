@@ -236,7 +236,7 @@ impl Plan {
     }
 
     /// What a placement fixed in advance could do at a workload.
-    fn best(&self, workload: Workload) -> Option<Best> {
+    pub(crate) fn best(&self, workload: Workload) -> Option<Best> {
         let phase = Config { workload, ..self.load.clone() };
         let below = oracle::best(&phase, self.fast_bytes + self.memory_bytes)?;
         let models = cuesta_model::parse(&self.devices.models).unwrap_or_default();

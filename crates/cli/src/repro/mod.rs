@@ -74,6 +74,11 @@ pub(crate) struct Run {
     pub(crate) plan: fn(&Setting) -> Plan,
 }
 
+/// A run under its name.
+const fn run(name: &'static str, scale: f64, plan: fn(&Setting) -> Plan) -> Run {
+    Run { name, scale, plan }
+}
+
 /// A figure or table. What its runs gave is handed to `claims` and `shows` in their order.
 pub(crate) struct Experiment {
     pub(crate) name: &'static str,

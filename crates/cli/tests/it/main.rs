@@ -229,8 +229,8 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
     assert!(page.matches("<h2>").count() == 12 && page.ends_with("</html>\n"), "{page}");
     for (shown, kept) in [
         ("which containers answered", "\"found:memtables\""),
-        ("blocks that its cache had", "\"blocks:cached\""),
-        ("bytes by tier and cause", "\"written:fast:log\""),
+        ("blocks, by whether its cache had them", "\"blocks:cached\""),
+        ("bytes by cause, and tier where it is known", "\"written:fast:log\""),
         ("Latency of scan", "\"quantiles\""),
         ("device calls/op", "\"counts\""),
     ] {

@@ -18,8 +18,8 @@ use crate::store::durable_by;
 use cuesta::{Cause, Db, Stats};
 use cuesta_bench::contender::{self, Contender as _, Ran};
 use cuesta_bench::{
-    Config, Length, Measured, Operation, PhaseResult, TraceStep, VALUE_BYTES_MIN, Values, Workload, oracle,
-    play, read_trace, run_phase,
+    Config, Length, Measured, Operation, PhaseResult, TraceStep, VALUE_BYTES_MIN, Values, Workload, play,
+    read_trace, run_phase,
 };
 use cuesta_device::mapped::LINE_BYTES;
 use cuesta_model::{Counts, Report, Tier, kernel_bytes};
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     }
     let [fast_bytes, capacity_bytes] =
         [0, 1].map(|i| options.tiers.get(i).map_or(0, |tier| tier.capacity_bytes));
-    // Tiers cost and last as large as they are, as if they were full.
+    // Price and lifetimes are reckoned as if both tiers were full: the data is as large as they are together.
     let plan = Plan { data_bytes: fast_bytes + capacity_bytes, fast_bytes, capacity_bytes, ..args.plan()? };
     let record = Record::new(title, &plan);
     // From here on nobody else reads or writes much.
@@ -252,13 +252,10 @@ impl Alone<'_> {
     /// For phases of which the reads are point reads of a fixed set of records.
     fn oracle(&self, result: &PhaseResult, before: &Stats, after: &Stats) -> Option<Oracle> {
         let gets = after.operations.gets - before.operations.gets;
-        let above = after.tiers[0].capacity_bytes + self.args.memory_bytes();
-        let below = oracle::best(&result.config, above).filter(|_| gets > 0)?;
+        let best = self.plan.best(result.config.workload).filter(|_| gets > 0)?;
         let there = |stats: &Stats| stats.io.get(1, Cause::UserRead).read_ops;
-        let seconds = self.models.read_seconds(TIERS[1]).filter(|_| below > 0.0);
-        let ceiling = seconds.map(|seconds| oracle::ceiling(self.args.threads(), below, seconds));
         let measured = (there(after) - there(before)) as f64 / gets as f64;
-        Some(Oracle { measured, best: Best { below, ceiling } })
+        Some(Oracle { measured, best })
     }
 
     /// Whether what was measured says anything, where devices are modelled.

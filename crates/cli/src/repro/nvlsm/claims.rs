@@ -30,11 +30,8 @@ pub(super) fn time(turn: &Turn) -> Option<f64> {
 /// Bytes that were written, with the log or without it.
 fn written(turn: &Turn, with_log: bool) -> f64 {
     let counters = turn.ran.usage.counters.iter();
-    let bytes = counters.filter(|(name, _)| {
-        name.starts_with("written:")
-            && (name.matches(':').count() == 2)
-            && (with_log || !name.ends_with(":log"))
-    });
+    let bytes =
+        counters.filter(|(name, _)| name.starts_with("written:") && (with_log || !name.ends_with(":log")));
     bytes.map(|(_, bytes)| *bytes).sum::<u64>() as f64
 }
 

@@ -11,7 +11,7 @@ mod claims;
 mod plans;
 mod shown;
 
-use super::{Experiment, Paper, Run};
+use super::{Experiment, Paper};
 
 pub(super) const PAPER: Paper = Paper {
     name: "nvlsm",
@@ -84,8 +84,3 @@ pub(super) const PAPER: Paper = Paper {
         Experiment::shown("dram", "memory that stores held at most", &[plans::MAIN], shown::dram),
     ],
 };
-
-/// A run of the paper's; kept under its name.
-const fn run(name: &'static str, scale: f64, plan: fn(&super::Setting) -> crate::measure::run::Plan) -> Run {
-    Run { name, scale, plan }
-}

@@ -9,10 +9,9 @@
 //! are compared by themselves there are updates before each of the five turns, which make two runs of the ten at which level 0 is
 //! merged.
 
-use super::run;
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Spread, Stage};
-use crate::repro::{Run, Setting};
+use crate::repro::{Run, Setting, run};
 use cuesta_bench::{Config, Distribution, Keys, Length, Values, Workload};
 
 const RECORDS: f64 = 1e7;

@@ -7,10 +7,9 @@
 //! tenth, half of which do. Devices are modelled Optane and QLC, with that share of their bandwidth and channels that this
 //! machine's processors are of the paper's ten.
 
-use super::run;
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Spread, Stage};
-use crate::repro::{Run, Setting};
+use crate::repro::{Run, Setting, run};
 use cuesta::MEMORY_BYTES_MIN;
 use cuesta_bench::{Config, Distribution, KEY_BYTES, Keys, Length, Values, Workload};
 

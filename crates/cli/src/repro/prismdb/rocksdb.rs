@@ -8,12 +8,11 @@
 //! The paper states no bounds for these figures: they describe what is there before PrismDB. What is asked is that they
 //! come out here within a factor of one and a half, so that what is measured beside them later stands on the same ground.
 
-use super::run;
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Record, Spread, Stage, Turn};
 use crate::measure::summary::{Numbers, turns};
 use crate::repro::numbers::{median, table};
-use crate::repro::{Run, Setting, Statement, Target};
+use crate::repro::{Run, Setting, Statement, Target, run};
 use cuesta_bench::{Config, Keys, Length, Values, Workload};
 use std::collections::BTreeSet;
 
@@ -106,7 +105,7 @@ fn share_of(record: &Record, kind: &str, container: &str) -> Option<f64> {
     median(record, Workload::A, HET, share)
 }
 
-/// Of reads and of the time that merges took, which part fell to each level.
+/// Of reads of files and of the time that merges took, which part fell to each level.
 pub(super) fn levels(records: &[&Record]) -> Vec<String> {
     let record = records[0];
     let counters = turns(record, Workload::A, HET).flat_map(|turn| turn.ran.usage.counters.keys());
