@@ -139,11 +139,15 @@ pub(crate) fn limit_descriptors() {
     // SAFETY: the limit is ours to be written, and then read.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_max = limit.rlim_max.min(DESCRIPTORS as u64);
-            limit.rlim_cur = limit.rlim_cur.min(limit.rlim_max);
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &told_apart(limit));
         }
     }
+}
+
+/// A limit of descriptors, or as many as are told apart.
+fn told_apart(limit: libc::rlimit) -> libc::rlimit {
+    let [rlim_cur, rlim_max] = [limit.rlim_cur, limit.rlim_max].map(|limit| limit.min(DESCRIPTORS as u64));
+    libc::rlimit { rlim_cur, rlim_max }
 }
 
 /// Sets out what is modelled, once.
@@ -325,4 +329,19 @@ fn number_of(descriptor: i32) -> Option<u64> {
         (libc::fstat(descriptor, &mut stat), stat)
     };
     (result == 0).then_some(stat.st_ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_files_can_be_open_than_are_told_apart() {
+        let of = |rlim_cur, rlim_max| {
+            let limit = told_apart(libc::rlimit { rlim_cur, rlim_max });
+            (limit.rlim_cur, limit.rlim_max)
+        };
+        assert_eq!((of(1024, 4096), of(1024, libc::RLIM_INFINITY)), ((1024, 4096), (1024, 65536)));
+        assert_eq!(of(1 << 20, 1 << 20), (65536, 65536));
+    }
 }

@@ -83,26 +83,6 @@ fn direct_calls_are_the_devices_own() {
     assert!(counts.waited_nanos > 0 || counts.late > 0, "{counts:?}");
 }
 
-#[test]
-fn no_more_files_can_be_open_than_are_told_apart() {
-    let tier = Tier::new();
-    // Of a process that may have more, if it may.
-    let limit = |preloaded: bool| {
-        let mut command = Command::new("prlimit");
-        command.args(["--nofile=100000:100000", "env"]);
-        if preloaded {
-            command.arg(format!("LD_PRELOAD={}", library().display()));
-        }
-        command.args(["sh", "-c", "ulimit -Hn; ulimit -Sn"]);
-        let output =
-            command.env("CUESTA_MODEL_PATHS", format!("fast={}", tier.path().display())).output().unwrap();
-        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
-    };
-    if limit(false).is_some_and(|all| all == "100000\n100000\n") {
-        assert_eq!(limit(true).unwrap(), "65536\n65536\n");
-    }
-}
-
 /// Flags and lengths that the compiler does not know, so that it has them checked.
 const FORTIFIED: &str = "
 #include <fcntl.h>

@@ -152,7 +152,9 @@ mod tests {
             assert!((0..2).all(|i| (got.unwrap()[i] / asked[i] - 1.0).abs() < 1e-6), "{got:?} and {asked:?}");
         }
         // One tier alone has all of it; what is not written to lasts, and what has no part of the data is not told of.
-        assert!(years(0, [false, true], [0, gigabyte])[0].unwrap()[0] > both[1].unwrap()[0] * 1.24);
+        assert!(
+            years(2 * gigabyte, [false, true], [0, gigabyte])[0].unwrap()[0] > both[1].unwrap()[0] * 1.24
+        );
         assert_eq!(years(2 * gigabyte, [true, true], [gigabyte, 0])[1], None);
         assert_eq!(years(10 * gigabyte, [true, true], [gigabyte, 1]).len(), 1);
         assert!(price(&plan(2 * gigabyte)).unwrap() > price(&plan(gigabyte)).unwrap());
