@@ -28,8 +28,10 @@ struct Peer {
     /// Refuses what follows the colon of its name if it does not know it.
     check: fn(&str) -> Result<(), String>,
     /// Opens it; what follows the colon has been checked.
-    open: fn(&Setup, &str) -> Result<Box<dyn Contender>, String>,
+    open: Open,
 }
+
+type Open = fn(&Setup, &str) -> Result<Box<dyn Contender>, String>;
 
 /// Every peer of this build.
 const PEERS: &[Peer] = &[
