@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long)]
     list: bool,
     /// Of the data: 1 is one or two million records where the paper has a hundred (nvlsm: ten where it has fifty or a hundred)
-    /// [default: each experiment's own, see --list; a whole paper takes less than an hour then]
+    /// [default: each experiment's own, see --list; chosen for a whole paper to end within the hour]
     #[arg(long)]
     scale: Option<f64>,
     /// Of every choice

@@ -69,7 +69,7 @@ pub(crate) struct Setting {
 /// Contenders at work; several experiments may be about one run.
 pub(crate) struct Run {
     pub(crate) name: &'static str,
-    /// Its scale where none is asked for: all of a paper's runs together end within an hour on two processors.
+    /// Its scale where none is asked for: all of a paper's runs together should end within an hour on two processors.
     pub(crate) scale: f64,
     pub(crate) plan: fn(&Setting) -> Plan,
 }
