@@ -98,14 +98,15 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let Alone { record, phases, places, .. } = alone;
     let closed = store.db.close().map_err(Failure::from);
     // Phases that ended are told of, whatever happened to the next.
-    let mut all = to_json(&record)?;
-    if let Some(all) = all.as_object_mut() {
-        // They are the phases, which tell more.
-        all.remove("turns");
-        all.insert("phases".to_owned(), phases.into());
-        all.insert("models".to_owned(), models.to_json());
-    }
-    let written = write_results(args, &record, &all);
+    let written = to_json(&record).and_then(|mut all| {
+        if let Some(all) = all.as_object_mut() {
+            // They are the phases, which tell more.
+            all.remove("turns");
+            all.insert("phases".to_owned(), phases.into());
+            all.insert("models".to_owned(), models.to_json());
+        }
+        write_results(args, &record, &all)
+    });
     // An error of the store's names a file; which disk that is on is for us to say.
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     let ran = ran.map_err(|failure| Failure::At(places.join(" and "), Box::new(failure)));
