@@ -15,8 +15,8 @@
 //! - No compression: values of the benchmark do not compress, and no contender compresses them.
 //!
 //! **Variants**, named after a colon, with commas or plus signs (`--against rocksdb:hyper+m4`): `lru` or `hyper` (the cache), `row` (a fifth of the cache is a row cache),
-//! `m4`, `m8`, `m10` (the factor between levels); what is not named is `lru` and `m4`. [`best`] says which is taken when none is named, by a sweep
-//! of clients that drew alike; `docs/benchmarks.md` has a later one.
+//! `m4`, `m8`, `m10` (the factor between levels); what is not named is `lru` and `m4`. [`best`] says which is taken when none is named, by the sweep in
+//! `docs/benchmarks.md`.
 
 use crate::syncs;
 use cuesta_bench::Workload;
@@ -28,12 +28,13 @@ use rocksdb::{
 };
 use std::collections::BTreeMap;
 
-/// Which of the variants is best for a workload.
+/// Which of the variants is best for a workload; by little in most.
 fn best(workload: Workload) -> &'static str {
     match workload {
-        Workload::Load | Workload::W | Workload::D => "lru,m4",
-        Workload::E => "lru,m8",
-        _ => "hyper,m4",
+        Workload::A | Workload::E => "lru,m10",
+        Workload::B | Workload::C => "hyper,row,m4",
+        Workload::D | Workload::F => "hyper,m8",
+        _ => "lru,m4",
     }
 }
 

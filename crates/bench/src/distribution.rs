@@ -371,6 +371,14 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn ycsb_scatters_by_the_public_hash() {
+        let hashes = [0, 1, 0x0123_4567_89ab_cdef].map(fnv64);
+        assert_eq!(hashes, [0xa8c7_f832_281a_39c5, 0x89cd_3129_1d2a_efa4, 0x37eb_3f33_4776_1c55]);
+        // The absolute value of a signed number is what it is taken by.
+        assert_eq!(ycsb_place(0, 1000), (u64::MAX - hashes[0] + 1) % 1000);
+    }
+
+    #[test]
     fn latest_prefers_the_newest_and_uniform_nobody() {
         let mut rng = Rng::new(2);
         // Of records that came since, too.

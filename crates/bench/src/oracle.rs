@@ -60,6 +60,13 @@ mod tests {
     use cuesta_sched::Rng;
 
     #[test]
+    fn of_two_million_records_the_coldest_seven_tenths_have_a_twelfth_or_a_third_of_the_reads() {
+        let outside = |distribution| least_share_below(&frequencies(distribution, 0.99, 2_000_000), 600_000);
+        let (zipfian, ycsb) = (outside(Distribution::Zipfian), outside(Distribution::Ycsb));
+        assert!((0.08..0.09).contains(&zipfian) && (0.28..0.34).contains(&ycsb), "{zipfian} and {ycsb}");
+    }
+
+    #[test]
     fn the_oracle_knows_what_the_generators_do() {
         const DRAWS: u64 = 2_000_000;
         let records = 20_000;

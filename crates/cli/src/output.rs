@@ -3,7 +3,9 @@
 use crate::failure::{Failure, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
+use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// Writes to standard output; a closed pipe ends the command quietly.
@@ -20,6 +22,12 @@ pub(crate) fn print_line(text: &str) -> Result<()> {
 /// A line on standard error, beside what is asked for. Nobody who should read it is no reason to fail.
 pub(crate) fn note(text: &str) {
     writeln!(io::stderr().lock(), "{text}").ok();
+}
+
+/// Whether a file can be written: better known before the work than after it. What it holds stays until there is something to write.
+pub(crate) fn check_writable(path: &Path) -> Result<()> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    opened.map(drop).map_err(Failure::io(format!("write {}", path.display())))
 }
 
 /// A JSON value on standard output, in one line.

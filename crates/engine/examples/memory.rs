@@ -1,14 +1,14 @@
 //! How much memory a store takes beyond the number it was given:
-//! `cargo run --release -p cuesta --example memory -- DIR [MEBIBYTES] [CASE]`.
+//! `cargo run --release -p cuesta --example memory -- DIR [MEBIBYTES] [PROFILE] [CASE]`.
 //!
-//! Each case runs in a process of its own, with a memory number of so many mebibytes (128) and about six times as many bytes
-//! of data; the anonymous resident memory is looked at fifty times a second, from before the store is opened until after
+//! Each case runs in a process of its own, with a memory number of so many mebibytes (128), four times as many bytes of fast tier, and about six
+//! times as many of data, in profile `leveled` or another; the anonymous resident memory is looked at fifty times a second, from before the store is opened until after
 //! the work. Told is how much it grew at most. Without a case all of them are run.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
-use cuesta::{Db, Durability, Options, Range, TierOptions};
+use cuesta::{Db, Durability, Options, Profile, Range, TierOptions};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -160,12 +160,14 @@ fn run(case: &str, db: &Db, memory: u64, values: &mut [Vec<u8>]) -> Result<(), F
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let dir = Path::new(args.first().ok_or("usage: memory DIR [MEBIBYTES] [CASE]")?);
+    let dir = Path::new(args.first().ok_or("usage: memory DIR [MEBIBYTES] [PROFILE] [CASE]")?);
     let memory = args.get(1).map_or(Ok(128), |n| n.parse::<u64>())? * MIB;
-    let Some(case) = args.get(2) else {
+    let profile = args.get(2).map_or(Ok(Profile::Leveled), |name| name.parse::<Profile>())?;
+    let Some(case) = args.get(3) else {
         for case in CASES {
             let mut command = std::process::Command::new(std::env::current_exe()?);
-            let status = command.arg(dir).arg((memory / MIB).to_string()).arg(case).status()?;
+            let memory = (memory / MIB).to_string();
+            let status = command.arg(dir).args([&memory, profile.name(), case]).status()?;
             if !status.success() {
                 return Err(format!("{case} failed").into());
             }
@@ -176,6 +178,7 @@ fn main() -> Result<(), Failure> {
     let options = Options {
         memory_bytes: memory,
         durability: Durability::Os,
+        profile: Some(profile),
         seed: 1,
         ..Options::tiered(
             TierOptions::fast(dir.join("fast"), 4 * memory),

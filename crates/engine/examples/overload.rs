@@ -1,5 +1,5 @@
 //! Writers that ask for more than the capacity tier can take, for a long time:
-//! `cargo run --release -p cuesta --example overload -- DIR [SECONDS] [MEGABYTES_PER_SECOND]`.
+//! `cargo run --release -p cuesta --example overload -- DIR [SECONDS] [MEGABYTES_PER_SECOND] [PROFILE]`.
 //!
 //! Eight threads put random keys with values of 1 KiB, as fast as they are let, for so many seconds (60); the capacity tier
 //! is slowed to so many megabytes a second (250), reads and writes together. Told are the bytes written in the median and
@@ -8,7 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
-use cuesta::{Db, Durability, Options, TierOptions, World};
+use cuesta::{Db, Durability, Options, Profile, TierOptions, World};
 use cuesta_device::{Directory, FileDirectory, Limiter, Pace};
 use cuesta_sched::Sched;
 use std::path::Path;
@@ -25,13 +25,16 @@ const WARM_UP: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let dir = Path::new(args.first().ok_or("usage: overload DIR [SECONDS] [MEGABYTES_PER_SECOND]")?);
+    let dir =
+        Path::new(args.first().ok_or("usage: overload DIR [SECONDS] [MEGABYTES_PER_SECOND] [PROFILE]")?);
     let seconds = args.get(1).map_or(Ok(60), |n| n.parse::<u64>())?;
     let rate = args.get(2).map_or(Ok(250), |n| n.parse::<u64>())? * 1_000_000;
+    let profile = args.get(3).map_or(Ok(Profile::Leveled), |name| name.parse::<Profile>())?;
     drop(std::fs::remove_dir_all(dir));
     let options = Options {
         memory_bytes: 256 * MIB,
         durability: Durability::Os,
+        profile: Some(profile),
         seed: 1,
         ..Options::tiered(
             TierOptions::fast(dir.join("fast"), 1024 * MIB),

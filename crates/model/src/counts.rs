@@ -65,7 +65,7 @@ pub struct Counts {
     pub seen_written_bytes: u64,
     /// Nanoseconds of the processor that waiting took, reckoned from a sample.
     pub burnt_nanos: u64,
-    /// Mappings and copies inside the kernel that tiers' files were refused: they have no model.
+    /// Mappings and copies inside the kernel that tiers' files were refused, and asynchronous I/O of any: they have no model.
     pub refused: u64,
 }
 

@@ -226,14 +226,16 @@ hook!([splice]
 // Seven words are handed on, however many the call has: the C library's own does the same.
 hook!([syscall]
 (number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long, |real| {
-    if matches!(number, libc::SYS_io_uring_setup | libc::SYS_io_setup) && Tiers::get().is_some() {
+    if let (libc::SYS_io_uring_setup | libc::SYS_io_setup, Some(tiers)) = (number, Tiers::get()) {
+        tiers.refused();
         set_errno(libc::ENOSYS);
         return -1;
     }
     real()
 });
 hook!([io_uring_setup] (entries: c_uint, parameters: *mut c_void) -> c_int, |real| {
-    if Tiers::get().is_some() {
+    if let Some(tiers) = Tiers::get() {
+        tiers.refused();
         return -libc::ENOSYS;
     }
     real()

@@ -113,6 +113,79 @@ fn programs_with_checked_calls_are_seen() {
     assert_eq!((counts.reads, counts.read_bytes), (2, 8192), "{counts:?}");
 }
 
+/// Every form of the calls that move bytes, once each; those that are refused; and those that cost nothing.
+const ALL_FORMS: &str = "
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#define PAGE 4096
+#define MOVES(call) if ((call) != PAGE) return fprintf(stderr, \"%s: %s\\n\", #call, strerror(errno)), 1
+#define HOLDS(what) if (!(what)) return fprintf(stderr, \"%s: %s\\n\", #what, strerror(errno)), 1
+int main(void) {
+    char *page = aligned_alloc(PAGE, PAGE);
+    memset(page, 7, PAGE);
+    struct iovec one = { page, PAGE };
+    int file = open(\"data\", O_RDWR | O_CREAT, 0600);
+    HOLDS(fallocate(file, FALLOC_FL_KEEP_SIZE, 0, 16 * PAGE) == 0);
+    MOVES(write(file, page, PAGE));
+    MOVES(writev(file, &one, 1));
+    MOVES(pwrite(file, page, PAGE, 2 * PAGE));
+    MOVES(pwrite64(file, page, PAGE, 3 * PAGE));
+    MOVES(pwritev(file, &one, 1, 4 * PAGE));
+    MOVES(pwritev64(file, &one, 1, 5 * PAGE));
+    MOVES(pwritev2(file, &one, 1, 6 * PAGE, 0));
+    MOVES(pwritev64v2(file, &one, 1, 7 * PAGE, RWF_DSYNC));
+    HOLDS(sync_file_range(file, 0, PAGE, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0);
+    HOLDS(fdatasync(file) == 0);
+    int synced = openat64(AT_FDCWD, \"data\", O_RDWR | O_SYNC);
+    MOVES(pwrite(synced, page, PAGE, 8 * PAGE));
+    int direct = open64(\"data\", O_RDWR | O_DIRECT);
+    MOVES(read(direct, page, PAGE));
+    MOVES(readv(direct, &one, 1));
+    MOVES(pread(direct, page, PAGE, 2 * PAGE));
+    MOVES(pread64(direct, page, PAGE, 3 * PAGE));
+    MOVES(preadv(direct, &one, 1, 4 * PAGE));
+    MOVES(preadv64(direct, &one, 1, 5 * PAGE));
+    MOVES(preadv2(direct, &one, 1, 6 * PAGE, 0));
+    MOVES(preadv64v2(direct, &one, 1, 7 * PAGE, 0));
+    int copy = dup(direct);
+    MOVES(pread(copy, page, PAGE, 8 * PAGE));
+    HOLDS(page[0] == 7 && page[PAGE - 1] == 7);
+    HOLDS(mmap(0, PAGE, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED && errno == ENODEV);
+    HOLDS(mmap(0, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+    HOLDS(copy_file_range(file, 0, synced, 0, PAGE, 0) == -1 && errno == ENOSYS);
+    HOLDS(syscall(SYS_io_uring_setup, 8, 0) == -1 && errno == ENOSYS);
+    HOLDS(ftruncate64(file, 0) == 0);
+    return 0;
+}";
+
+#[test]
+fn every_form_of_a_call_is_seen_once() {
+    let tier = Tier::new();
+    std::fs::write(tier.path().join("forms.c"), ALL_FORMS).unwrap();
+    let mut compile = Command::new("cc");
+    compile.args(["-O1", "-U_FORTIFY_SOURCE", "-o", "forms", "forms.c"]);
+    assert!(compile.current_dir(tier.path()).status().unwrap().success());
+    let ran = tier.run("", "./forms", &[]);
+    assert!(ran.status.success(), "{ran:?}");
+    let report = tier.report();
+    let counts = report.counts.tiers[0];
+    // Nine reads past the page cache. Of nine pages written eight are together when one of them is synced by its flag, and one is of the file
+    // that is always synced; each has the device flushed, and so has the sync.
+    assert_eq!((counts.reads, counts.read_bytes), (9, 9 * 4096), "{report:?}");
+    assert_eq!((counts.writes, counts.written_bytes, counts.flushes), (2, 9 * 4096, 3), "{report:?}");
+    assert_eq!((report.counts.refused, report.counts.seen_written_bytes), (3, 9 * 4096), "{report:?}");
+    assert!(report.invalid().is_none(), "{report:?}");
+}
+
 #[test]
 fn wrong_settings_end_the_program_and_are_named() {
     let tier = Tier::new();

@@ -8,7 +8,7 @@ use crate::measure::process::Devices;
 use crate::measure::run::{Plan, Record, Stage, entries};
 use crate::measure::{self, page, report};
 use crate::model::{Models, TIERS};
-use crate::output::print_line;
+use crate::output::{check_writable, print_line};
 use crate::size::{Place, Size, human};
 use crate::store::GuardArgs;
 use cuesta::{Create, Demotion, Durability, Options, Profile, PromoteReads, TierOptions};
@@ -209,12 +209,7 @@ impl Args {
 
     /// Whether results can be written: better known now than after half an hour.
     fn check_outputs(&self) -> Result<()> {
-        for path in self.json.iter().chain(&self.report) {
-            // What an earlier run wrote there stays until there is something to write.
-            let opened = fs::OpenOptions::new().create(true).append(true).open(path);
-            opened.map_err(Failure::io(format!("write {}", path.display())))?;
-        }
-        Ok(())
+        self.json.iter().chain(&self.report).try_for_each(|path| check_writable(path))
     }
 
     /// What the tiers are called, fastest first.
@@ -327,10 +322,11 @@ fn run_against(args: &Args) -> Result<Outcome> {
         print_line(&format!("both tiers together cost {price:.2} $/GB"))?;
     }
     let ran = measure::run::run(&plan, &mut record);
-    print_line("")?;
-    report::validity(&record).iter().try_for_each(|line| print_line(line))?;
+    // Files first: nobody may be reading what is printed any more.
     let written = to_json(&record).and_then(|all| write_results(args, &record, &all));
-    ran.and(written).map(|()| Outcome::Done)
+    let shown =
+        print_line("").and_then(|()| report::validity(&record).iter().try_for_each(|line| print_line(line)));
+    ran.and(written).and(shown).map(|()| Outcome::Done)
 }
 
 fn data_record(plan: &Plan) -> u64 {

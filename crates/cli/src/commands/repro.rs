@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome, Result};
 use crate::measure::run::{Record, run as run_plan, this_build};
 use crate::measure::{page, report};
-use crate::output::print_line;
+use crate::output::{check_writable, print_line};
 use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
 use cuesta::MEMORY_BYTES_MIN;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const SCALE_MAX: f64 = 100.0;
 
 /// Run a paper's experiments again, and print its numbers beside those measured here.
 ///
-/// Runs are kept in --results and not made again, so what was cut short can be gone on with. Exits with 7 if a target
+/// Runs are kept in --results and not made again, so what was cut short can be gone on with; one that had not ended begins anew. Exits with 7 if a target
 /// is missed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -187,6 +187,11 @@ fn print_claim(claim: &Claim) -> Result<()> {
     ))
 }
 
+fn write_claims(claims: &[Claim], path: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(claims).map_err(|error| Failure::Input(error.to_string()))?;
+    fs::write(path, text + "\n").map_err(Failure::io(format!("write {}", path.display())))
+}
+
 pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let Some(name) = args.paper.as_ref().filter(|_| !args.list) else {
         return list().map(|()| Outcome::Done);
@@ -197,15 +202,12 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let mut claims = Vec::new();
     let experiments = args.chosen(find(name)?)?;
     args.check_scale(&experiments)?;
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
     let ran = args.run(&experiments, &mut claims);
-    print_line("")?;
-    claims.iter().try_for_each(print_claim)?;
-    if let Some(path) = &args.json {
-        let text =
-            serde_json::to_string_pretty(&claims).map_err(|error| Failure::Input(error.to_string()))?;
-        fs::write(path, text + "\n").map_err(Failure::io(format!("write {}", path.display())))?;
-    }
-    ran?;
+    // The file first: nobody may be reading what is printed any more.
+    let written = args.json.as_ref().map_or(Ok(()), |path| write_claims(&claims, path));
+    let shown = print_line("").and_then(|()| claims.iter().try_for_each(print_claim));
+    ran.and(written).and(shown)?;
     match claims.iter().all(|claim| claim.met) {
         true => Ok(Outcome::Done),
         false => Ok(Outcome::Missed),

@@ -6,7 +6,9 @@ use super::report::{middle, short};
 use super::run::{Record, Turn};
 use super::summary::{Numbers, Quartiles, Ratio, memory_apart, turns, workloads};
 use crate::failure::{Failure, Result};
+use crate::model::TIERS;
 use cuesta_bench::{Operation, SLICE, Workload};
+use cuesta_model::Tier;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -261,6 +263,16 @@ fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt:
                 *sums.entry(name.as_str()).or_default() += count;
             }
         }
+        let devices = device_bytes(record, workload, &contender.name);
+        let devices: Vec<(&str, u64)> = devices.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
+        let megabytes = |count| short(count as f64 / 1e6);
+        bars(
+            html,
+            &format!("{}: bytes by tier, as its devices saw them", contender.name),
+            "MB",
+            &devices,
+            &megabytes,
+        )?;
         let of = |kind: &'static str| {
             let named = sums.iter().filter_map(move |(name, count)| Some((name.strip_prefix(kind)?, *count)));
             named.filter(|(_, count)| *count > 0).collect::<Vec<(&str, u64)>>()
@@ -291,10 +303,24 @@ fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt:
             &format!("{}: bytes by cause, and tier where it is known", contender.name),
             "MB",
             &bytes,
-            &|count| short(count as f64 / 1e6),
+            &megabytes,
         )?;
     }
     Ok(())
+}
+
+/// Bytes that each tier's device read and wrote in all turns of a workload.
+fn device_bytes(record: &Record, workload: Workload, contender: &str) -> Vec<(String, u64)> {
+    let counts = || turns(record, workload, contender).filter_map(|turn| turn.ran.usage.counts.as_ref());
+    let of = |(i, name): (usize, &&str)| {
+        let sum = |bytes: fn(&Tier) -> u64| counts().map(|counts| bytes(&counts.tiers[i])).sum();
+        [
+            (format!("read, {name}"), sum(|tier| tier.read_bytes)),
+            (format!("written, {name}"), sum(|tier| tier.written_bytes)),
+        ]
+    };
+    let all = TIERS.iter().enumerate().flat_map(of);
+    all.filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 fn bars(
