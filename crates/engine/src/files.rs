@@ -260,9 +260,15 @@ fn verify_slabs(
         told.file = meta.file().to_string();
         progress(told);
         let (garbage, store) = (&found.tables.garbage, found.tables.store);
-        let opened = Slab::open(&found.tiers, garbage, store, *meta, generations.clone());
+        let opened = Slab::open(&found.tiers, garbage, store, *meta, generations);
         let mut noted = Ok(());
         let checked = opened.and_then(|slab| {
+            if let Some(flaw) = slab.flaw() {
+                noted = report.note(flaw.clone());
+            }
+            if slab.lost().is_some() {
+                return Ok(());
+            }
             let slots: Vec<u32> = live.iter().collect();
             slab.read_slots(&found.tiers, &slots, Cause::Verify, &mut |slot, bytes| {
                 if let Err(error) = slab.decode(slot, bytes) {

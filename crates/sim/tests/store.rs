@@ -99,6 +99,192 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
     });
 }
 
+/// The slab that a key's newest version lies in, as a file.
+fn slab_of(db: &Db, key: &str) -> String {
+    let holdings = db.explain(key).unwrap().holdings;
+    let held = holdings.iter().find(|h| h.container.starts_with("store, slab") && !h.versions.is_empty());
+    let number = held.unwrap().container.split([' ', ',']).filter_map(|word| word.parse().ok()).next();
+    format!("slab-{:08}", Option::<u64>::unwrap(number))
+}
+
+/// Objects of two sizes, which lie in two slabs: their names.
+fn two_slabs(db: &Db) -> [String; 2] {
+    (0..3).for_each(|i| assert!(db.put(key(i), vec![3; 100]).is_ok()));
+    (10..13).for_each(|i| assert!(db.put(key(i), vec![3; 900]).is_ok()));
+    db.flush().unwrap();
+    [slab_of(db, &key(0)), slab_of(db, &key(10))]
+}
+
+#[test]
+fn what_is_left_of_damaged_slabs_is_served() {
+    type Damage = fn(&SimDisk, &[String; 2]);
+    let missing: Damage = |disk, slabs| disk.remove_file(0, &slabs[0]);
+    let cut: Damage = |disk, slabs| {
+        let bytes = disk.read_file(0, &slabs[0]);
+        disk.write_file(0, &slabs[0], &bytes[..bytes.len() - 4096]);
+    };
+    let longer: Damage = |disk, slabs| {
+        let bytes = disk.read_file(0, &slabs[0]);
+        disk.write_file(0, &slabs[0], &[&bytes[..], &[0; 4096]].concat());
+    };
+    let flipped: Damage = |disk, slabs| disk.flip_bit(0, &slabs[0], 70, 3);
+    let swapped: Damage = |disk, slabs| {
+        let both = [0, 1].map(|i| disk.read_file(0, &slabs[i]));
+        disk.write_file(0, &slabs[0], &both[1]);
+        disk.write_file(0, &slabs[1], &both[0]);
+    };
+    // With how many slabs that are flawed, and keys of the first three and the last three that are lost.
+    for (damage, flawed, lost) in
+        [(missing, 1, 3), (cut, 1, 3), (longer, 1, 3), (flipped, 1, 0), (swapped, 2, 6)]
+    {
+        for has_image in [true, false] {
+            on_a_disk(|sched, disk| {
+                let open = || Db::open_in(&small(), world(sched, disk, &small())).unwrap();
+                let db = open();
+                let slabs = two_slabs(&db);
+                db.close().unwrap();
+                if !has_image {
+                    disk.remove_file(1, &image_of(disk).unwrap());
+                }
+                damage(disk, &slabs);
+                let report = cuesta::verify_in(&small(), world(sched, disk, &small()), &mut |_| {}).unwrap();
+                assert!(report.problems.iter().any(|problem| problem.file.contains(&slabs[0])), "{report:?}");
+
+                let db = open();
+                let objects = db.stats().objects.unwrap();
+                assert_eq!((objects.flawed_slabs, objects.slabs), (flawed, 2));
+                assert_eq!(objects.damaged, if has_image { 0 } else { lost });
+                let mut failed = 0;
+                for (i, slab) in (0..3).map(|i| (i, 0)).chain((10..13).map(|i| (i, 1))) {
+                    match db.get(key(i)) {
+                        Ok(found) => {
+                            assert_eq!(found.unwrap()[..], [[3; 100].as_slice(), &[3; 900]][slab][..])
+                        }
+                        Err(error) => {
+                            assert!(error.is_corrupt(), "{error}");
+                            let of_its = |slab: &String| error.to_string().contains(slab.as_str());
+                            let is_named = if has_image {
+                                of_its(&slabs[slab]) && error.to_string().contains("slot ")
+                            } else {
+                                slabs.iter().any(of_its)
+                            };
+                            assert!(is_named, "{error}");
+                            failed += 1;
+                        }
+                    }
+                }
+                assert_eq!(failed, lost);
+                assert_eq!(db.get(b"absent").is_ok(), has_image || lost == 0);
+                // What is written anew is served, in the same places no more.
+                (0..3).for_each(|i| assert!(db.put(key(i), vec![4; 100]).is_ok()));
+                (10..13).for_each(|i| assert!(db.put(key(i), vec![4; 900]).is_ok()));
+                db.flush().unwrap();
+                assert!((0..3).chain(10..13).all(|i| db.get(key(i)).unwrap().unwrap()[0] == 4));
+                assert!(!slabs[..flawed as usize].contains(&slab_of(&db, &key(0))));
+                db.close().unwrap();
+                let db = open();
+                assert!((0..3).chain(10..13).all(|i| db.get(key(i)).unwrap().unwrap()[0] == 4));
+                let objects = db.stats().objects.unwrap();
+                if has_image || lost == 0 {
+                    // Nothing was left in them, so they went.
+                    db.flush().unwrap();
+                    assert!(objects.flawed_slabs <= flawed && objects.damaged == 0, "{objects:?}");
+                } else {
+                    assert_eq!((objects.flawed_slabs, objects.damaged), (flawed, lost));
+                }
+                db.close().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn versions_that_snapshots_hold_stay_within_the_tier() {
+    on_a_disk(|sched, disk| {
+        let options = small();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let mut snapshots = Vec::new();
+        for round in 0..20 {
+            (0..100).for_each(|i| assert!(db.put(key(i), vec![round; 1000]).is_ok()));
+            db.flush().unwrap();
+            snapshots.push(db.snapshot().unwrap());
+            let taken: u64 = disk.files(0).iter().map(|file| file.bytes).sum();
+            assert!(taken <= options.tiers[0].capacity_bytes, "{taken} bytes in round {round}");
+        }
+        // As many bytes as the tier has, and more.
+        for (round, snapshot) in (0..).zip(&snapshots) {
+            assert!((0..100).all(|i| snapshot.get(key(i)).unwrap().unwrap()[..] == [round; 1000]), "{round}");
+        }
+        drop(snapshots);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn objects_of_all_sizes_come_back_from_wherever_they_are() {
+    on_a_disk(|sched, disk| {
+        let mut options = small();
+        options.tiers[0].capacity_bytes = 4 << 20;
+        let most = options.value_bytes_max() as usize;
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        // From nothing up to the longest, by about an eighth.
+        let lengths: Vec<usize> = std::iter::successors(Some(0), |n| Some(n + n / 8 + 1))
+            .take_while(|n| *n < most)
+            .chain([most])
+            .collect();
+        assert!(lengths.len() > 60, "{}", lengths.len());
+        let of = |i: usize, n: usize| vec![(i * 7 + n) as u8; n];
+        let check = |db: &Db| {
+            for (i, n) in lengths.iter().enumerate() {
+                assert_eq!(db.get(format!("size{i}")).unwrap().unwrap()[..], of(i, *n), "{n} bytes");
+            }
+        };
+        for (i, n) in lengths.iter().enumerate() {
+            db.put(format!("size{i}"), of(i, *n)).unwrap();
+        }
+        db.flush().unwrap();
+        assert!(db.stats().objects.unwrap().slabs > 40, "{}", db.stats());
+        check(&db);
+        // All of them go down.
+        (0..6000).for_each(|i| assert!(db.put(format!("other{i}"), vec![1; 1000]).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        check(&db);
+        let killed = disk.kill();
+        drop(db);
+        let options = &options;
+        let db = Db::open_in(options, world(sched, &killed.on(sched), options)).unwrap();
+        check(&db);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn reads_alone_bring_up_what_is_hot_and_writes_do_not() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Auto);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        fill(&db);
+        let below: Vec<u64> =
+            (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(120).collect();
+        let (some, others) = below.split_at(60);
+        let up = |keys: &[u64]| lie_in(&db, "store", keys.iter().copied());
+        // A tenth of what is asked for are writes, which is too many.
+        for round in 0..20 {
+            (0..14).for_each(|i| assert!(db.put(format!("hot{i}"), value(i, round)).is_ok()));
+            read_twice(&db, some);
+            sched.sleep(std::time::Duration::from_secs(1));
+        }
+        assert!(up(some) < 3, "{} came up\n{}", up(some), db.stats());
+        // The cache has these by now; it is told by them that reads are all that is asked for.
+        (0..30).for_each(|_| read_twice(&db, some));
+        read_twice(&db, others);
+        sched.sleep(std::time::Duration::from_secs(3));
+        assert!(up(others) > 20, "{} came up\n{}", up(others), db.stats());
+        db.close().unwrap();
+    });
+}
+
 /// A fast tier of which the slabs have enough for half of what [`fill`] writes.
 fn half(promote_reads: PromoteReads) -> Options {
     let mut options = Options { promote_reads, demotion: Demotion::Approx, tracked_percent: 100, ..small() };

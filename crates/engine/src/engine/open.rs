@@ -443,15 +443,14 @@ fn claim_memory(tiers: &Tiers, catalog: &Catalog) -> Result<()> {
     Ok(())
 }
 
-/// Every file that the manifest names must be there, as long as it was.
+/// Every table that the manifest names must be there, as long as it was. A slab may have a flaw ([`Slab::flaw`]).
 fn check_files(tiers: &Tiers, catalog: &Catalog, listed: &[Vec<Listed>]) -> Result<()> {
     let parts = catalog.version.tables().flat_map(|table| table.meta.parts());
-    let slabs = catalog.slabs.values().map(|slab| (SLAB_TIER, slab.meta.file(), slab.meta.file_bytes()));
     let by_name = |files: &Vec<Listed>| -> BTreeMap<FileId, u64> {
         files.iter().filter_map(|file| Some((FileId::from_name(&file.name)?, file.bytes))).collect()
     };
     let found: Vec<BTreeMap<FileId, u64>> = listed.iter().map(by_name).collect();
-    for (tier, file, bytes) in parts.chain(slabs) {
+    for (tier, file, bytes) in parts {
         let (name, place) = (file.to_string(), tiers.get(tier)?.directory.place());
         let why = match found[tier as usize].get(&file) {
             Some(found) if *found == bytes => continue,
@@ -532,12 +531,27 @@ impl Copied {
 }
 
 impl Found {
+    /// A slab counts as what it was, whatever is left of it: so much is given back when it goes.
+    fn count_lost_slabs(&self) -> Result<()> {
+        let tier = self.tiers.get(SLAB_TIER)?;
+        let listed = self.listed.get(SLAB_TIER as usize).map_or(&[][..], Vec::as_slice);
+        let named = |file: &Listed| Some((FileId::from_name(&file.name)?, file.bytes));
+        let found: BTreeMap<FileId, u64> = listed.iter().filter_map(named).collect();
+        for slab in self.catalog.slabs.values() {
+            let (was, is) = (slab.meta.file_bytes(), found.get(&slab.meta.file()).copied().unwrap_or(0));
+            tier.count(was.saturating_sub(is));
+            tier.uncount(is.saturating_sub(was));
+        }
+        Ok(())
+    }
+
     /// The rest of open: everything that writes.
     fn recover(mut self, options: Options, world: World) -> Result<(Arc<Engine>, Locks)> {
         self.tiers.all.iter().try_for_each(Tier::allot_memory)?;
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
             tier.count(listed.iter().map(|file| file.bytes).sum());
         }
+        self.count_lost_slabs()?;
         let (began, mut opened) = (self.began, OpenStats::default());
         let now = world.sched.now();
         let mut recovered = self.replay(&options)?;
@@ -585,6 +599,8 @@ impl Found {
         self.remove_orphans(log.end().file, manifest.number())?;
         let tracker =
             has_store.then(|| tracker_of(keys_of(&contents, &self.catalog.version), &options, heat));
+        let flawed = contents.slabs.iter().filter(|slab| slab.flaw().is_some());
+        let flawed: BTreeSet<u64> = flawed.map(|slab| slab.meta.number).collect();
         let held = contents.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);
@@ -629,7 +645,7 @@ impl Found {
             tables: self.tables,
             current: ArcSwap::from_pointee(current),
             visible: AtomicU64::new(last_seq.0),
-            objects: has_store.then(|| Store::new(&sched, &self.catalog.slabs)),
+            objects: has_store.then(|| Store::new(&sched, &self.catalog.slabs, &flawed)),
             catalog: Mutex::new(&sched, self.catalog),
             snapshots: Mutex::new(&sched, Snapshots::default()),
             background: Background::new(&sched, options.memtable_bytes()),

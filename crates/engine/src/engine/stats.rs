@@ -95,6 +95,9 @@ pub struct ObjectStats {
     pub probes: u64,
     /// Live slots that were found damaged when the store was opened; keys that nothing else has cannot be answered.
     pub damaged: u64,
+    /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is served, and nothing is
+    /// written to them.
+    pub flawed_slabs: u64,
 }
 
 /// What it took to open the store.
@@ -308,7 +311,9 @@ impl Engine {
                 slab_bytes,
                 free_bytes,
                 log_free: store.log_free(),
-                damaged: current.contents.damaged.len() as u64,
+                damaged: current.contents.damaged.slots,
+                flawed_slabs: current.contents.slabs.iter().filter(|slab| slab.flaw().is_some()).count()
+                    as u64,
             }
         });
         Stats {
@@ -437,8 +442,9 @@ impl fmt::Display for Stats {
         )?;
         if let Some(o) = &self.objects {
             let index = m.index_bytes as f64 / o.objects.max(1) as f64;
-            let damaged =
-                if o.damaged > 0 { format!(", {} slots damaged", o.damaged) } else { String::new() };
+            let found = [(o.flawed_slabs, "slabs flawed"), (o.damaged, "slots damaged")];
+            let found = found.into_iter().filter(|(count, _)| *count > 0);
+            let damaged: String = found.map(|(count, what)| format!(", {count} {what}")).collect();
             writeln!(
                 f,
                 "store      {} objects in {} slabs of {}, {} free, {index:.1} bytes of index an object{damaged}",

@@ -16,8 +16,32 @@ use std::sync::Arc;
 pub(crate) struct Contents {
     pub(crate) index: Index,
     pub(crate) slabs: Arc<Slabs>,
-    /// Live slots that say no key: any key that nothing else has may have been in one of them.
-    pub(crate) damaged: Arc<Vec<Error>>,
+    pub(crate) damaged: Arc<Damaged>,
+}
+
+/// Live slots that say no key: any key that nothing else has may have been in one of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Damaged {
+    /// How many.
+    pub(crate) slots: u64,
+    /// What is wrong with one of them.
+    pub(crate) one: Option<Error>,
+}
+
+impl Damaged {
+    /// So many more, for this reason.
+    pub(crate) fn add(&mut self, slots: u64, why: Error) {
+        if slots > 0 {
+            self.slots += slots;
+            self.one.get_or_insert(why);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        if let Some(why) = other.one {
+            self.add(other.slots, why);
+        }
+    }
 }
 
 /// Slabs by their numbers, ascending.
@@ -77,7 +101,7 @@ impl Found {
 impl Contents {
     /// Whether no reader has to look here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.index.entries() == 0 && self.damaged.is_empty()
+        self.index.entries() == 0 && self.damaged.slots == 0
     }
 
     /// Memory that the index takes, and what is known of each slot.
@@ -113,7 +137,7 @@ impl Contents {
     /// # Errors
     /// `Corrupt` when some live slot could not be read when the store was opened.
     pub(crate) fn check_whole(&self) -> Result<()> {
-        self.damaged.first().map_or(Ok(()), |error| Err(error.clone()))
+        self.damaged.one.clone().map_or(Ok(()), Err)
     }
 
     pub(crate) fn read(&self, location: Location) -> Result<Found> {

@@ -1,4 +1,8 @@
 //! A slab: a file of slots of one size (`docs/format/slab.md`).
+//!
+//! A slab that is not what the manifest says has a *flaw*, and costs no more than it has to: every slot says by itself whether it is whole, so what
+//! can be read is served, and nothing is written to it any more. One that is missing, or of another length, is *lost*: reads of its
+//! slots fail, by an error that names slab and slot. It is removed once nothing in it is live.
 
 use super::generation::{Generation, Generations};
 use super::slot::{Head, Object, decode, decode_head};
@@ -9,9 +13,10 @@ use crate::garbage::{Garbage, HeldFile};
 use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
-use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, ReadRequest, Ticket};
+use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, Geometry, ReadRequest, Ticket};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -96,6 +101,45 @@ pub(crate) struct Slab {
     held: HeldFile,
     /// The manifest's.
     generations: Arc<Generations>,
+    /// Why it is not the slab that the manifest names.
+    flaw: Option<Error>,
+    is_lost: bool,
+}
+
+/// What a lost slab is read from.
+#[derive(Debug)]
+struct Nothing;
+
+impl Nothing {
+    fn fail<T>() -> io::Result<T> {
+        Err(io::Error::new(io::ErrorKind::NotFound, "the slab is lost"))
+    }
+}
+
+impl Device for Nothing {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
+        Self::fail()
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Self::fail()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Self::fail()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Self::fail()
+    }
+
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Self::fail()
+    }
+
+    fn geometry(&self) -> Geometry {
+        Geometry { direct: false, atomic_write_bytes: 0 }
+    }
 }
 
 /// Pages that were read, and a slot in them.
@@ -146,34 +190,51 @@ impl Slab {
         Ok(slab)
     }
 
-    /// Opens a slab, and checks its header.
+    /// Opens a slab; what is wrong with its file is its flaw.
     ///
     /// # Errors
-    /// `Corrupt` for a file that is missing, of another length, or not this slab.
+    /// What the device says.
     pub(crate) fn open(
         tiers: &Tiers,
         garbage: &Arc<Garbage>,
         store: StoreId,
         meta: SlabMeta,
-        generations: Arc<Generations>,
+        generations: &Arc<Generations>,
     ) -> Result<Self> {
-        let device = tiers.open_table_file(SLAB_TIER, meta.file())?;
-        let slab = Self::over(tiers, garbage, store, (meta, generations), device);
-        let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
-        slab.metered(tiers, Cause::Recovery)
-            .read_at(&mut page, 0)
-            .map_err(|source| slab.failed("read", source))?;
-        check_header(&page, store, meta.file())?;
-        let found = SlabMeta::decode_shape(&page[HEADER_BYTES..], store, meta.number);
-        match found {
-            Ok(found) if found == meta => Ok(slab),
-            Ok(found) => Err(Error::corrupt(
-                meta.file().to_string(),
-                HEADER_BYTES as u64,
-                format!("it is {found}, and the manifest names {meta}"),
-            )),
-            Err(malformed) => Err(Error::corrupt(meta.file().to_string(), HEADER_BYTES as u64, malformed)),
+        let over = |device| Self::over(tiers, garbage, store, (meta, generations.clone()), device);
+        let lost = |why| Self { flaw: Some(why), is_lost: true, ..over(Arc::new(Nothing)) };
+        let device = match tiers.open_table_file(SLAB_TIER, meta.file()) {
+            Err(missing) if missing.is_corrupt() => return Ok(lost(missing)),
+            opened => opened?,
+        };
+        let fail = |source| Error::io(format!("read {}", meta.file()), source);
+        let bytes = device.len().map_err(fail)?;
+        if bytes != meta.file_bytes() {
+            let why = format!("the file has {bytes} bytes; it was written with {}", meta.file_bytes());
+            return Ok(lost(Error::corrupt(meta.file().to_string(), bytes, why)));
         }
+        let slab = over(device);
+        let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
+        slab.metered(tiers, Cause::Recovery).read_at(&mut page, 0).map_err(fail)?;
+        let flaw = check_header(&page, store, meta.file()).and_then(|_| {
+            let corrupt = |why: String| Error::corrupt(meta.file().to_string(), HEADER_BYTES as u64, why);
+            match SlabMeta::decode_shape(&page[HEADER_BYTES..], store, meta.number) {
+                Ok(found) if found == meta => Ok(()),
+                Ok(found) => Err(corrupt(format!("it is {found}, and the manifest names {meta}"))),
+                Err(malformed) => Err(corrupt(malformed.to_string())),
+            }
+        });
+        Ok(Self { flaw: flaw.err(), ..slab })
+    }
+
+    /// Why it is not the slab that the manifest names, if it is not: nothing is to be written to it.
+    pub(crate) fn flaw(&self) -> Option<&Error> {
+        self.flaw.as_ref()
+    }
+
+    /// Why none of its slots can be read, if none can.
+    pub(crate) fn lost(&self) -> Option<&Error> {
+        self.flaw.as_ref().filter(|_| self.is_lost)
     }
 
     fn over(
@@ -192,6 +253,8 @@ impl Slab {
             unmetered,
             held,
             generations,
+            flaw: None,
+            is_lost: false,
         }
     }
 
@@ -239,8 +302,9 @@ impl Slab {
         }
     }
 
-    pub(crate) fn failed(&self, what: &str, source: std::io::Error) -> Error {
-        Error::io(format!("{what} {}", self.meta.file()), source)
+    pub(crate) fn failed(&self, what: &str, source: io::Error) -> Error {
+        let why = self.lost().cloned();
+        why.unwrap_or_else(|| Error::io(format!("{what} {}", self.meta.file()), source))
     }
 
     /// The pages of a slot.
@@ -280,7 +344,10 @@ impl Slab {
     pub(crate) fn read(&self, slot: u32) -> Result<SlotBytes> {
         let pages = self.pages(slot);
         let mut buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-        self.device.read_at(&mut buffer, pages.start).map_err(|source| self.failed("read", source))?;
+        self.device.read_at(&mut buffer, pages.start).map_err(|source| match self.lost() {
+            Some(why) => self.corrupt(slot, why),
+            None => self.failed("read", source),
+        })?;
         Ok(SlotBytes::new(self, slot, Arc::new(buffer), pages.start))
     }
 

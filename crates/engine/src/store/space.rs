@@ -142,6 +142,8 @@ pub(crate) struct Space {
     waiting: VecDeque<(Weak<Contents>, Vec<Location>)>,
     /// Slabs that no edit names yet: only who has made them may use them.
     fresh: BTreeSet<u64>,
+    /// Slabs of which no slot is given out any more.
+    flawed: BTreeSet<u64>,
     slab_bytes: u64,
     free_bytes: u64,
 }
@@ -214,11 +216,21 @@ impl Space {
         self.classes.entry(meta.slot_bytes).or_default().0.push(meta.number);
     }
 
+    /// A slab of which no slot is to be given out, and which of its slots are live.
+    pub(crate) fn add_flawed(&mut self, meta: SlabMeta, live: Slots) {
+        self.slab_bytes += meta.file_bytes();
+        self.slabs.insert(meta.number, Taken { meta, taken: live, from: 0 });
+        self.flawed.insert(meta.number);
+    }
+
     /// The slab is gone.
     pub(crate) fn remove(&mut self, number: u64) {
         let Some(gone) = self.slabs.remove(&number) else { return };
         self.fresh.remove(&number);
         self.slab_bytes -= gone.meta.file_bytes();
+        if self.flawed.remove(&number) {
+            return;
+        }
         self.free_bytes -= u64::from(gone.free()) * gone.meta.slot_bytes;
         if let Some((slabs, present)) = self.classes.get_mut(&gone.meta.slot_bytes) {
             slabs.retain(|slab| *slab != number);
@@ -279,6 +291,7 @@ impl Space {
         for Location { slab, slot, .. } in slots {
             if let Some(found) = self.slabs.get_mut(&slab)
                 && found.taken.remove(slot)
+                && !self.flawed.contains(&slab)
             {
                 self.free_bytes += found.meta.slot_bytes;
             }
@@ -298,10 +311,11 @@ impl Space {
         }
     }
 
-    /// Slabs without a taken slot, but for the first of each class.
+    /// Slabs without a taken slot, but for the first of each class that slots may be given out of.
     pub(crate) fn spare(&self) -> Vec<u64> {
         let is_empty = |slab: &&u64| self.slabs.get(slab).is_some_and(|slab| slab.taken.count() == 0);
-        self.classes.values().flat_map(|(slabs, _)| slabs.iter().filter(is_empty).skip(1)).copied().collect()
+        let of_classes = self.classes.values().flat_map(|(slabs, _)| slabs.iter().filter(is_empty).skip(1));
+        of_classes.chain(self.flawed.iter().filter(is_empty)).copied().collect()
     }
 
     /// Slabs without a taken slot.
@@ -406,6 +420,21 @@ mod tests {
         assert_eq!(space.take(100, Holds::Value).map(|at| (at.slab, at.slot)), Some((1, 0)));
         assert_eq!(places(space.add_closed(slab(3, 100, 2))), [(3, 0), (3, 1)]);
         assert_eq!((space.take(100, Holds::Value).map(|at| at.slab), space.bytes().1), (Some(1), 0));
+    }
+
+    #[test]
+    fn nothing_is_given_out_of_a_flawed_slab_and_it_goes_when_it_is_empty() {
+        let mut space = Space::default();
+        let mut live = Slots::default();
+        assert!(live.insert(1));
+        space.add_flawed(slab(1, 100, 4), live);
+        space.add(slab(2, 100, 1), Slots::default());
+        assert_eq!(space.take(100, Holds::Value).map(|at| at.slab), Some(2));
+        space.give_back([Location { slab: 1, slot: 1, holds: Holds::Value }]);
+        assert_eq!((space.take(100, Holds::Value), space.bytes()), (None, (2 * 8192, 0)));
+        assert_eq!((space.spare(), space.empty()), (vec![1], vec![1]));
+        space.remove(1);
+        assert_eq!((space.bytes(), space.spare()), ((8192, 0), vec![]));
     }
 
     #[test]

@@ -401,7 +401,11 @@ impl InOrder {
         for (slab, slots) in &catalog.announced {
             let missing = || Error::internal(format!("slab {slab} has announced slots and is not there"));
             let state = catalog.slabs.get(slab).ok_or_else(missing)?;
-            let slab = Slab::open(tiers, garbage, store, state.meta, state.generations.clone())?;
+            let slab = Slab::open(tiers, garbage, store, state.meta, &state.generations)?;
+            // Writes that were promised may have been there.
+            if let Some(flaw) = slab.flaw() {
+                return Err(flaw.clone());
+            }
             let slots: Vec<u32> = slots.iter().collect();
             slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
                 // What is not whole was never acknowledged, or its number will be missed.

@@ -142,7 +142,7 @@ impl Engine {
         let mut writer = Writer { tier, device, place, group, counted: 0 };
         let written = writer.heat(tracker).and_then(|()| {
             // Slots that could not be read when the store was opened are in no index: the next open has to meet them again.
-            if current.contents.damaged.is_empty() {
+            if current.contents.damaged.slots == 0 {
                 writer.index(&current.contents.index)?;
             }
             writer.write()?;

@@ -4,7 +4,7 @@ use super::image::{Heat, read_image};
 use super::scan::scan;
 use crate::error::Result;
 use crate::options::Options;
-use crate::store::{Contents, Slab, SlabState};
+use crate::store::{Contents, Damaged, Slab, SlabState};
 use cuesta_device::Cause;
 use cuesta_sched::Sched;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(in crate::engine) fn load(
     image: Option<u64>,
 ) -> Result<(Contents, Heat)> {
     let open = |slab: &SlabState| {
-        Slab::open(from.tiers, from.garbage, from.store, slab.meta, slab.generations.clone()).map(Arc::new)
+        Slab::open(from.tiers, from.garbage, from.store, slab.meta, &slab.generations).map(Arc::new)
     };
     let opened = slabs.values().map(open).collect::<Result<Vec<_>>>()?;
     // One that is missing or damaged, or whose device fails, is no loss but of time and heat.
@@ -26,7 +26,7 @@ pub(in crate::engine) fn load(
         image.and_then(|number| read_image(from.tiers, from.store, number, slabs, Cause::Recovery).ok());
     let (index, heat) = image.map_or((None, Heat::default()), |image| (image.index, image.heat));
     let (index, damaged) = match index {
-        Some(index) => (index, Vec::new()),
+        Some(index) => (index, Damaged::default()),
         None => scan(from, slabs, &opened)?,
     };
     Ok((Contents { index, slabs: Arc::new(opened.into_iter().collect()), damaged: Arc::new(damaged) }, heat))

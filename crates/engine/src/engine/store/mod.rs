@@ -126,9 +126,15 @@ impl Filling<'_> {
 }
 
 impl Store {
-    pub(crate) fn new(sched: &Sched, slabs: &BTreeMap<u64, SlabState>) -> Self {
+    /// Nothing is written to slabs that are flawed.
+    pub(crate) fn new(sched: &Sched, slabs: &BTreeMap<u64, SlabState>, flawed: &BTreeSet<u64>) -> Self {
         let mut space = Space::default();
-        slabs.values().for_each(|slab| space.add(slab.meta, slab.live.clone()));
+        for slab in slabs.values() {
+            match flawed.contains(&slab.meta.number) {
+                true => space.add_flawed(slab.meta, slab.live.clone()),
+                false => space.add(slab.meta, slab.live.clone()),
+            }
+        }
         let state = State {
             space,
             moving: Vec::new(),

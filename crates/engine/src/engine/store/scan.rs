@@ -10,7 +10,7 @@ use super::load::LoadFrom;
 use crate::error::{Error, Result};
 use crate::key::Trailer;
 use crate::planted::{self, Bug};
-use crate::store::{Index, IndexBuilder, Location, Position, Slab, SlabState, Slots};
+use crate::store::{Damaged, Index, IndexBuilder, Location, Position, Slab, SlabState, Slots};
 use crate::tier::Tiers;
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,7 @@ struct Scan {
 #[derive(Debug, Default)]
 struct Done {
     indexes: Vec<Index>,
-    damaged: Vec<Error>,
+    damaged: Damaged,
 }
 
 /// Objects of some slabs.
@@ -63,7 +63,11 @@ impl Found {
     }
 
     /// Reads the live slots of a slab.
-    fn read(&mut self, tiers: &Tiers, slab: &Slab, live: &Slots, damaged: &mut Vec<Error>) -> Result<()> {
+    fn read(&mut self, tiers: &Tiers, slab: &Slab, live: &Slots, damaged: &mut Damaged) -> Result<()> {
+        if let Some(why) = slab.lost() {
+            damaged.add(live.count().into(), why.clone());
+            return Ok(());
+        }
         let slots: Vec<u32> = match planted::has(Bug::FreedSlotBelieved) {
             true => (0..slab.meta.slots).collect(),
             false => live.iter().collect(),
@@ -78,7 +82,7 @@ impl Found {
                     self.objects.push(Object { key_from, key_bytes, trailer: head.trailer, location });
                 }
                 Err(_) if planted::has(Bug::FreedSlotBelieved) => {}
-                Err(error) => damaged.push(error),
+                Err(error) => damaged.add(1, error),
             }
         })
     }
@@ -124,7 +128,7 @@ pub(super) fn scan(
     from: &LoadFrom<'_>,
     slabs: &BTreeMap<u64, SlabState>,
     opened: &[Arc<Slab>],
-) -> Result<(Index, Vec<Error>)> {
+) -> Result<(Index, Damaged)> {
     let threads = from.options.background_threads.clamp(1, opened.len().max(1) as u32);
     let scan = Arc::new(Scan {
         tiers: from.tiers.clone(),
@@ -146,11 +150,11 @@ pub(super) fn scan(
         return Err(Error::internal("a thread that read slots panicked"));
     }
     let done = std::mem::take(&mut *scan.done.lock());
-    let (mut indexes, mut damaged) = (Vec::new(), Vec::new());
+    let (mut indexes, mut damaged) = (Vec::new(), Damaged::default());
     for done in done {
         let mut done = done?;
         indexes.append(&mut done.indexes);
-        damaged.append(&mut done.damaged);
+        damaged.merge(done.damaged);
     }
     indexes.retain(|index| index.entries() > 0);
     let index = match indexes.len() {
