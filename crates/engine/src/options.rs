@@ -169,8 +169,8 @@ pub struct Options {
     /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer; `None` has it follow
     /// the mix of reads and writes, from two to ten.
     pub floors_max: Option<u32>,
-    /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]): in profile `prismdb`, below the store, where they are of
-    /// one level; in `leveled`, in the last level, where that lies on a slower tier than the levels above. What goes down is laid on what
+    /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]) in the last level, where that lies on a slower tier than
+    /// what is above: profiles `prismdb` and `leveled`. What goes down is laid on what
     /// is there until there are so many, or until it has half as many bytes, and merged with it then. With one run, as in the paper, it is
     /// merged at once; more means fewer bytes written, up to half as much room taken, and more tables that a read asks.
     pub log_runs_max: u32,
@@ -301,10 +301,11 @@ impl Options {
         }
     }
 
-    /// Most runs that may lie on one another in the last level of `leveled`: where there is a slower tier to be spared.
+    /// Most runs that may lie on one another in the last level of `leveled` and of a sorted log: where there is a slower tier to be
+    /// spared.
     pub(crate) fn laid_max(&self) -> u32 {
-        let is_leveled = matches!(self.profile, None | Some(Profile::Leveled));
-        if is_leveled && self.tiers.len() > 1 { self.log_runs_max } else { 1 }
+        let lays = matches!(self.profile, None | Some(Profile::Leveled | Profile::PrismDb));
+        if lays && self.tiers.len() > 1 { self.log_runs_max } else { 1 }
     }
 
     /// Whether the number of runs that a guard may have follows the mix of reads and writes.

@@ -152,7 +152,7 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
         profile: Some(kind.profile()),
         // What is read now and then comes up at once in small worlds.
         promote_reads: [PromoteReads::Auto, PromoteReads::Always][rng.below(2) as usize],
-        demotion: [Demotion::Approx, Demotion::Random][rng.below(2) as usize],
+        demotion: [Demotion::Approx, Demotion::Random, Demotion::Precise][rng.below(3) as usize],
         runs_max: 2 + rng.below(4) as u32,
         log_runs_max: 1 + (seed % 6) as u32,
         floors_max: Some(1 + rng.below(5) as u32),

@@ -31,17 +31,31 @@ const HUNT: [(u8, f64); 12] = [
     (1, 0.6),
 ];
 
-/// Runs rows with `bug` awake until one fails, over the stores of the kind that has the bug's line; `None` when none
-/// does.
+/// The kinds of stores that have the bug's line; one for each where there are several such lines.
+fn kinds(bug: Bug) -> &'static [Kind] {
+    match bug {
+        bug if bug.is_in_store() => &[Kind::PrismDb],
+        bug if bug.is_log_free() => &[Kind::PrismDbLogFree],
+        bug if bug.is_in_guards() => &[Kind::Fragmented],
+        bug if bug.is_in_floors() => &[Kind::NvLsm],
+        Bug::ErasedSlotsKept | Bug::ErasedObjectsRise => &[Kind::PrismDb],
+        // A memtable goes to a table, or to slots.
+        Bug::LogTrimmedEarly => &[Kind::PrismDb, Kind::Leveled],
+        _ => &[Kind::Leveled],
+    }
+}
+
+/// Runs rows with `bug` awake until one fails, over the stores of each kind that has the bug's line; `None` when for one of them none does,
+/// and else what the last of them said.
 pub fn hunt(bug: Bug) -> Option<Caught> {
-    set_kind(match bug {
-        bug if bug.is_in_store() => Kind::PrismDb,
-        bug if bug.is_log_free() => Kind::PrismDbLogFree,
-        bug if bug.is_in_guards() => Kind::Fragmented,
-        bug if bug.is_in_floors() => Kind::NvLsm,
-        Bug::ErasedSlotsKept | Bug::ErasedObjectsRise => Kind::PrismDb,
-        _ => Kind::Leveled,
-    });
+    kinds(bug).iter().map(|kind| hunt_over(bug, *kind)).reduce(|before, caught| {
+        let (before, caught) = (before?, caught?);
+        Some(Caught { after: before.after + caught.after, ..caught })
+    })?
+}
+
+fn hunt_over(bug: Bug, kind: Kind) -> Option<Caught> {
+    set_kind(kind);
     // What the rows share is made by a healthy store.
     rows::prepare();
     wake(Some(bug));

@@ -3,7 +3,7 @@
 use crate::fixture::{contents, options, small_fast_bytes, world};
 use crate::model::Model;
 use cuesta::{
-    Batch, Compression, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range,
+    Batch, Compression, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range, Stats,
 };
 use cuesta_device::sim::{Effect, Fault, Keep, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
@@ -64,6 +64,11 @@ fn small() -> Options {
         options.tiers.iter_mut().for_each(|tier| tier.compression = Compression::None);
     }
     options
+}
+
+/// Whether there is a store of objects below the memtable.
+fn has_objects(options: &Options) -> bool {
+    options.profile == Some(Profile::PrismDb)
 }
 
 /// Whether guards may have several runs.
@@ -583,10 +588,30 @@ pub const ALL: &[Scenario] = &[
         name: "values larger than a memtable",
         before: |a| a.open(),
         during: |a| {
-            let large = vec![7; 150_000];
+            // Or as large as there may be any: a store of objects on a small tier takes no larger ones.
+            let large = vec![7; a.options.value_bytes_max().min(150_000) as usize - 100];
             a.write(&[("a", Some(&large)), ("b", V)], Durability::Os);
-            a.write(&[("a", Some(&large[..100_000]))], Durability::Sync);
+            a.write(&[("a", Some(&large[..large.len() / 3 * 2]))], Durability::Sync);
+            a.write(&[("c", Some(&large)), ("d", Some(&large)), ("e", Some(&large))], Durability::Os);
+            a.flush();
             a.settle();
+        },
+    },
+    Scenario {
+        name: "objects become smaller and larger, and others take their places",
+        before: |a| {
+            a.open();
+            a.fill(20, 900);
+            a.flush();
+        },
+        during: |a| {
+            a.fill(20, 100);
+            a.flush();
+            a.fill(30, 900);
+            a.write(&[("fill000", None)], Durability::Sync);
+            a.flush();
+            a.settle();
+            a.write(&[("after", V)], Durability::Sync);
         },
     },
     Scenario {
@@ -760,9 +785,13 @@ pub const ALL: &[Scenario] = &[
                 a.flush();
                 a.settle();
             }
+            if has_objects(&a.options) {
+                below(a);
+            }
         },
         during: |a| {
-            a.fill(8, 9000);
+            // Slots take more, before something goes down for it.
+            a.fill(if has_objects(&a.options) { 30 } else { 8 }, 9000);
             a.flush();
             a.settle();
             a.write(&[("after", V)], Durability::Sync);
@@ -1029,6 +1058,8 @@ pub struct Played {
     pub trace: Vec<String>,
     /// How often a fault struck.
     pub faults_struck: u64,
+    /// What the store said of itself before the second part, and in the end, if it was open.
+    pub stats: [Option<Stats>; 2],
 }
 
 /// Plays a scenario, with a cut at operation `cut` of its second part.
@@ -1046,13 +1077,15 @@ fn play_on(scenario: &Scenario, cut: Option<u64>, faults: Vec<Fault>) -> Result<
     let trace_ops = if undisturbed { usize::MAX } else { 0 };
     let disk = SimDisk::new(&sched, 2, SimConfig { trace_ops, ..SimConfig::default() });
     disk.set_faults(faults);
-    let (disk, violation, trace, faults_struck) = sched.run(|| {
+    let (disk, violation, trace, faults_struck, stats) = sched.run(|| {
         let mut actor = Actor::new(&sched, disk, &mut model);
         (scenario.before)(&mut actor);
         if let Some(cut) = cut {
             actor.arm(&actor.disk.clone(), cut);
         }
+        let before = actor.db.as_ref().map(Db::stats);
         (scenario.during)(&mut actor);
+        let stats = [before, actor.db.as_ref().map(Db::stats)];
         if undisturbed || cut.is_some() && !actor.disk.is_cut() {
             actor.close();
         }
@@ -1060,11 +1093,11 @@ fn play_on(scenario: &Scenario, cut: Option<u64>, faults: Vec<Fault>) -> Result<
         // The store may not tidy up: what comes next is a crash.
         let left = if undisturbed || actor.disk.is_cut() { actor.disk.clone() } else { actor.disk.kill() };
         drop(actor.db.take());
-        (left, actor.violation, actor.trace, actor.faults_struck)
+        (left, actor.violation, actor.trace, actor.faults_struck, stats)
     });
     match violation {
         Some(what) => Err(what),
-        None => Ok(Played { reached: disk.is_cut(), disk, model, trace, faults_struck }),
+        None => Ok(Played { reached: disk.is_cut(), disk, model, trace, faults_struck, stats }),
     }
 }
 

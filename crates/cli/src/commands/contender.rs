@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
     /// table=SIZE; memtable=SIZE; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
-    /// for persistent memory as its only tier
+    /// for persistent memory as its only tier; log-free; forget-heat, so that nothing is known to be hot when it is opened
     #[arg(default_value = "")]
     variant: String,
 }
@@ -22,12 +22,24 @@ pub(crate) struct Args {
 /// Tables in level 0 at which writers are slowed and stopped, in those that make a merge due.
 const LEVEL0_TIMES: [u32; 2] = [3, 6];
 
-/// `options` as a variant has them, and what persistent memory there is stands for.
-fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Option<MemoryModel>), String> {
-    let mut memory = None;
+/// What a variant sets.
+struct Varied {
+    options: Options,
+    /// What persistent memory there is stands for.
+    memory: Option<MemoryModel>,
+    forgets_heat: bool,
+}
+
+/// `options` as a variant has them.
+fn vary(mut options: Options, variant: &str) -> std::result::Result<Varied, String> {
+    let (mut memory, mut forgets_heat) = (None, false);
     for word in variant.split(',').filter(|word| !word.is_empty()) {
-        if word == "log-free" {
-            options.log_free = true;
+        match word {
+            "log-free" => options.log_free = true,
+            "forget-heat" => forgets_heat = true,
+            _ => {}
+        }
+        if ["log-free", "forget-heat"].contains(&word) {
             continue;
         }
         let Some((name, value)) = word.split_once('=') else {
@@ -36,7 +48,7 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Op
                 (_, Ok(demotion)) => options.demotion = demotion,
                 _ => {
                     return Err(format!(
-                        "{word:?} is neither a profile, nor a way of demotion, nor log-free"
+                        "{word:?} is neither a profile, nor a way of demotion, nor log-free or forget-heat"
                     ));
                 }
             }
@@ -72,7 +84,20 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<(Options, Op
             _ => return Err(format!("there is nothing called {name:?} to set")),
         }
     }
-    Ok((options, memory))
+    Ok(Varied { options, memory, forgets_heat })
+}
+
+/// Removes what a clean close left for the next open to know what was hot (`docs/format/image.md`).
+fn forget_heat(tiers: &[TierOptions]) -> std::io::Result<()> {
+    for tier in tiers.iter().filter(|tier| tier.path.is_dir()) {
+        for entry in std::fs::read_dir(&tier.path)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("image-") {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Contender for Cuesta {
@@ -162,7 +187,11 @@ fn open(setup: &Setup, variant: &str) -> std::result::Result<Box<dyn Contender>,
             ..Options::default()
         })
     };
-    let (options, memory) = vary(parse().map_err(|error| error.to_string())?, variant)?;
+    let Varied { options, memory, forgets_heat } =
+        vary(parse().map_err(|error| error.to_string())?, variant)?;
+    if forgets_heat {
+        forget_heat(&options.tiers).map_err(|error| format!("forget what was hot: {error}"))?;
+    }
     Ok(Box::new(Cuesta::open(&options, memory).map_err(|error| error.to_string())?))
 }
 
@@ -180,16 +209,19 @@ mod tests {
 
     #[test]
     fn a_variant_sets_what_it_names_and_refuses_what_nobody_knows() {
-        let (varied, memory) =
-            vary(Options::at("x"), "prismdb,random,promote=never,table=2MiB,pinned=30,runs=5,log-runs=1")
-                .unwrap();
+        let of = |variant| {
+            let Varied { options, memory, forgets_heat } = vary(Options::at("x"), variant).unwrap();
+            (options, memory, forgets_heat)
+        };
+        let (varied, memory, _) = of("prismdb,random,promote=never,table=2MiB,pinned=30,runs=5,log-runs=1");
         assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
         assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
         assert_eq!((varied.runs_max, varied.log_runs_max, memory), (5, 1, None));
-        let (plain, _) = vary(Options::at("x"), "").unwrap();
-        assert_eq!((varied.pinned_percent, plain.pinned_percent), (Some(30), None));
-        let (linked, memory) =
-            vary(Options::at("x"), "nvlsm,floors=4,level0=10,filter=0,memtable=1MiB,pmem=pcm").unwrap();
+        let (plain, _, forgets_heat) = of("");
+        assert_eq!((varied.pinned_percent, plain.pinned_percent, forgets_heat), (Some(30), None, false));
+        let (log_free, _, forgets_heat) = of("log-free,forget-heat");
+        assert!(log_free.log_free && forgets_heat);
+        let (linked, memory, _) = of("nvlsm,floors=4,level0=10,filter=0,memtable=1MiB,pmem=pcm");
         assert_eq!((linked.floors_max, linked.level0_merge, linked.level0_slow), (Some(4), 10, 30));
         assert_eq!((linked.tiers[0].filter_bits_per_key, linked.memtable_bytes), (0, Some(1 << 20)));
         assert!(linked.tiers[0].persistent_memory && memory.is_some());
@@ -199,5 +231,28 @@ mod tests {
         {
             assert!(vary(Options::at("x"), word).is_err(), "{word}");
         }
+    }
+
+    #[test]
+    fn what_was_hot_is_forgotten_and_all_else_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::tiered(
+            TierOptions::fast(dir.path().join("fast"), 64 << 20),
+            TierOptions::capacity(dir.path().join("capacity"), 256 << 20),
+        );
+        options.profile = Some(Profile::PrismDb);
+        let known = |forget: bool| {
+            if forget {
+                forget_heat(&options.tiers).unwrap();
+            }
+            let store = Cuesta::open(&options, None).unwrap();
+            (0..50).for_each(|i| assert!(store.db.put(format!("key{i}"), b"v").is_ok()));
+            assert_eq!(store.db.get(b"key7").unwrap().as_deref(), Some(&b"v"[..]));
+            let tracked = store.db.stats().objects.unwrap().clocks;
+            store.db.close().unwrap();
+            tracked[3]
+        };
+        let (_, second, third) = (known(false), known(false), known(true));
+        assert!(second > 0 && third < second, "{second} and {third}");
     }
 }

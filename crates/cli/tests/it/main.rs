@@ -434,6 +434,40 @@ fn a_store_in_persistent_memory_is_a_store_like_others() {
 }
 
 #[test]
+fn a_store_of_objects_in_slots_is_shown_by_every_command() {
+    let shell = Shell::new();
+    let with = |args: &[&'static str]| [args, &["--profile", "prismdb"]].concat();
+    let pairs: String =
+        (0..20).map(|i| format!("{{\"key\":\"k{i:05}\",\"value\":\"value {i}\"}}\n")).collect();
+    shell.write("pairs", &pairs);
+    shell.ok(&with(&["load", "--format", "dump", "pairs"]));
+    shell.ok(&with(&["delete", "k00003"]));
+    let tiers = ["fast", "capacity"].map(|name| shell.path().join("cuesta-data").join(name));
+    let tiers = (TierOptions::fast(&tiers[0], 1 << 30), TierOptions::capacity(&tiers[1], 1 << 30));
+    let db = Db::open(&Options { profile: None, ..Options::tiered(tiers.0, tiers.1) }).unwrap();
+    db.flush().unwrap();
+    db.close().unwrap();
+    let find = |tier: &str, kind: &str| {
+        let listed = std::fs::read_dir(shell.path().join("cuesta-data").join(tier)).unwrap();
+        let mut names = listed.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        format!("cuesta-data/{tier}/{}", names.find(|name| name.starts_with(kind)).unwrap())
+    };
+    let told = shell.ok(&["inspect", &find("fast", "slab-")]);
+    assert!(told.contains("slot 0, use ") && told.contains("k00007 #"), "{told}");
+    let told = shell.ok(&["inspect", &find("capacity", "image-")]);
+    assert!(told.contains("tracked keys") && told.contains("19 entries of the index"), "{told}");
+    assert!(shell.ok(&with(&["verify"])).starts_with("no problem found"));
+    let told = shell.ok(&with(&["explain", "k00007"]));
+    assert!(told.contains("store, slab "), "{told}");
+    // A tombstone is an object, too, unless nothing can be below it.
+    let told = shell.ok(&with(&["stats"]));
+    assert!(told.contains("store      19 objects in 1 slabs"), "{told}");
+    assert_eq!(shell.ok(&with(&["get", "k00007"])), "value 7");
+    assert_eq!(shell.fails(&with(&["get", "k00003"])).0, 1);
+    assert_eq!(shell.ok(&with(&["scan", "--limit", "2", "--reverse"])).lines().count(), 2);
+}
+
+#[test]
 fn a_store_that_is_killed_between_workloads_is_opened_with_its_log() {
     let shell = Shell::new();
     let told = shell.run(&[

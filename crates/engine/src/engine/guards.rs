@@ -99,10 +99,7 @@ impl Engine {
     pub(super) fn tables_begin_in(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
         let current = self.current.load();
         let levels = &current.version.levels;
-        if self.options.runs_max() > 1
-            || self.objects.is_some()
-            || levels.iter().skip(1).any(|level| level.guards.len() > 1)
-        {
+        if self.options.runs_max() > 1 || levels.iter().skip(1).any(|level| level.guards.len() > 1) {
             return Vec::new();
         }
         let mut below = levels.iter().skip(level).filter_map(|level| level.guards.first());

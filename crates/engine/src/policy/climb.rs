@@ -18,9 +18,11 @@ const STEP_LEAST: i32 = 5;
 const SAME: u128 = 50;
 /// Epochs that it rests once steps have become too small.
 const REST: u32 = 20;
-/// Operations of an epoch: one for so many keys, and so many at least.
+/// Operations of an epoch: one for so many keys, and so many at least, but no more than so many for each key.
 const EPOCH_KEYS: u64 = 4;
 const EPOCH_MIN: u64 = 100_000;
+const EPOCH_EACH_MAX: u64 = 4;
+const EPOCH_LEAST: u64 = 100;
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +68,8 @@ impl Climb {
             operations: now.operations.saturating_sub(self.end.operations),
             below_bytes: now.below_bytes.saturating_sub(self.end.below_bytes),
         };
-        if work.operations < (keys / EPOCH_KEYS).max(EPOCH_MIN) {
+        let least = EPOCH_MIN.min(keys.saturating_mul(EPOCH_EACH_MAX)).max(EPOCH_LEAST);
+        if work.operations < (keys / EPOCH_KEYS).max(least) {
             return;
         }
         self.end = now;
@@ -118,6 +121,8 @@ mod tests {
     use super::*;
     use cuesta_sched::Rng;
 
+    const KEYS: u64 = 100_000;
+
     /// The threshold after so many epochs of a workload whose cost is `cost` of the threshold; operations are many.
     fn after(climb: &mut Climb, now: &mut Work, epochs: u32, cost: impl Fn(f64) -> f64) -> i32 {
         let mut rng = Rng::new(3);
@@ -127,7 +132,7 @@ mod tests {
             let noise = 0.995 + rng.below(1000) as f64 / 100_000.0;
             now.operations += operations;
             now.below_bytes += (cost(f64::from(climb.percent())) * noise * operations as f64) as u64;
-            climb.look(*now, 1000);
+            climb.look(*now, KEYS);
         }
         climb.holds
     }
@@ -161,8 +166,11 @@ mod tests {
         let tries = tries.count();
         assert!((6..=14).contains(&tries), "{tries}");
         let before = climb;
-        climb.look(Work { operations: now.operations + 10, ..now }, 1000);
+        climb.look(Work { operations: now.operations + 10, ..now }, KEYS);
         climb.look(Work { operations: now.operations + EPOCH_MIN, ..now }, u64::MAX / 2);
         assert_eq!((climb.percent(), climb.end), (before.percent(), before.end));
+        // Of few keys it takes fewer.
+        climb.look(Work { operations: now.operations + 400, ..now }, 100);
+        assert_eq!(climb.end.operations, now.operations + 400);
     }
 }

@@ -135,6 +135,19 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
     view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
 }
 
+/// Whether in the last level a table of a newer run lies across where one of the oldest begins: what was laid there from a level above, or upon what
+/// was merged since.
+pub(super) fn lie_across(view: &View) -> bool {
+    let Some((oldest, newer)) = guard_of(view).and_then(|guard| guard.runs.split_last()) else {
+        return false;
+    };
+    let begins_in = |table: &TableView| {
+        let next = oldest.tables.partition_point(|old| old.smallest <= table.smallest);
+        oldest.tables.get(next).is_some_and(|old| old.smallest <= table.largest)
+    };
+    newer.iter().flat_map(|run| &run.tables).any(begins_in)
+}
+
 /// Where nothing is laid, what was is merged with what is under it.
 pub(super) fn settle(view: &View) -> Option<Plan> {
     // With room to spare: what is merged takes less, and what is laid next takes more again.

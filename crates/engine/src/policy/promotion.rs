@@ -5,7 +5,8 @@
 //! Then objects rise for an epoch, and for another as long as the share of reads that tables below answer goes down by one
 //! part in a hundred; else there is a pause. An epoch is a hundredth of the keys' number of reads, a pause a tenth, as the
 //! paper's million and ten million are of its hundred million keys; but no fewer than it takes to tell a share of a quarter
-//! from one that is better by a hundredth of it ([`EPOCH_MIN`]).
+//! from one that is better by a hundredth of it ([`EPOCH_MIN`]), so below thirty million keys an epoch is longer than in the paper. Where that would be
+//! more than three reads a key, it is three: the store is so small that nothing is lost by a guess.
 
 /// Reads are what is asked for: so many in a hundred.
 const READS_PERCENT: u64 = 95;
@@ -20,6 +21,11 @@ const PAUSE_KEYS: u64 = 10;
 /// that an epoch that was better by a hundredth is seldom taken for one that was not. To look whether to begin, fewer do.
 const EPOCH_MIN: u64 = 300_000;
 const LOOK_MIN: u64 = 100_000;
+/// Looks cost as much as some reads.
+const READS_MIN: u64 = 100;
+/// But no more reads than so many for each key.
+const EPOCH_READS_MAX: u64 = 3;
+const LOOK_READS_MAX: u64 = 1;
 
 /// What was asked so far, and where it was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +93,8 @@ impl Promotion {
         let promotes = matches!(self.phase, Phase::Promoting { .. });
         let share = if self.phase == Phase::Pausing { PAUSE_KEYS } else { EPOCH_KEYS };
         self.last = *now;
-        self.next_look = now.gets + (now.keys / share).max(if promotes { EPOCH_MIN } else { LOOK_MIN });
+        let (least, most) = if promotes { (EPOCH_MIN, EPOCH_READS_MAX) } else { (LOOK_MIN, LOOK_READS_MAX) };
+        self.next_look = now.gets + (now.keys / share).max(least.min(now.keys * most)).max(READS_MIN);
         promotes
     }
 }
@@ -115,6 +122,19 @@ mod tests {
     fn it_goes_on_while_it_helps_and_pauses_when_it_does_not() {
         let looks = [(20, 0, 3000, 30), (20, 0, 2900, 29), (20, 0, 2880, 29), (200, 0, 20_000, 29)];
         assert_eq!(decisions(&looks), "true 30, true 30, false 200, true 30");
+    }
+
+    #[test]
+    fn epochs_are_a_hundredth_of_many_keys_and_three_reads_for_each_of_few() {
+        let next = |keys, tracked_below| {
+            let view = ReadView { gets: 1000, keys, tracked: (100, tracked_below), ..ReadView::default() };
+            let mut promotion = Promotion::default();
+            (promotion.next(&view), promotion.next_look() - 1000)
+        };
+        assert_eq!([next(100_000_000, 30), next(100_000_000, 20)], [(true, 1_000_000), (false, 1_000_000)]);
+        assert_eq!([next(2_000_000, 30), next(2_000_000, 20)], [(true, 300_000), (false, 100_000)]);
+        assert_eq!([next(1_000, 30), next(1_000, 20)], [(true, 3_000), (false, 1_000)]);
+        assert_eq!(next(0, 0), (false, 100));
     }
 
     #[test]

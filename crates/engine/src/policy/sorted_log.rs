@@ -11,11 +11,11 @@
 //!
 //! **Levels.** Where the store is small beside the log, a range of it is small beside a table, and so would be what is laid on that. From
 //! `ratio` times the store on the log gets a level above its last, a `ratio`-th as large, to which demotions go from then on, and above that
-//! another where it is still more than `ratio` times the store. These levels are of one run each. A byte then costs what the first level is
-//! larger than the store, and `ratio` for each level behind it: two and ten at twenty times. Reads that the store does not answer ask one
-//! filter more, and a tenth of the data may be there twice. A level that is there stays until it would be wanted only at half
-//! that size, and is merged down then. Merges between levels are those of leveled compaction ([`leveled`]): the tables that drag the fewest
-//! bytes along first; runs that the last level has from before are merged into one ahead of that.
+//! another where it is still more than `ratio` times the store. Levels above the last are of one run each. A byte then costs half of what the first
+//! level is larger than the store, half of `ratio` for each level between, and three or four in the last, where what comes down is laid
+//! on what is there ([`piles`]). Reads that the store does not answer ask a filter more for each level. A level that is there stays until it would
+//! be wanted only at half that size, and is merged down then, and what it laid across several tables with these. Merges between levels are those of leveled compaction ([`leveled`]): the tables that
+//! drag the fewest bytes along first.
 //!
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
@@ -61,13 +61,11 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         })
         .collect();
     due.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let down = due.into_iter().flat_map(|(_, level)| merges_of(view, level));
-    // What comes down meets one run.
-    let last = levels.len() - 1;
-    let is_of_one_run = !view.levels[last].has_several_runs();
-    let has_more = levels[1..last].iter().any(|bytes| *bytes > 0);
-    leveled::first_that_fits(view, piles::into_oldest(view).filter(|_| has_more && !is_of_one_run))
-        .or_else(|| leveled::first_that_fits(view, down.filter(|_| is_of_one_run)))
+    // A demotion takes whole piles, and so has them small.
+    let is_tangled = store.level + 1 == levels.len() && piles::lie_across(view);
+    leveled::first_that_fits(view, piles::into_oldest(view).filter(|_| is_tangled)).or_else(|| {
+        leveled::first_that_fits(view, due.into_iter().flat_map(|(_, level)| merges_of(view, level)))
+    })
 }
 
 /// While writers are refused for want of room, what has something below it, or lies on something, is merged with that, due or not: what it
@@ -76,9 +74,7 @@ pub(crate) fn reclaim(view: &View) -> Option<Plan> {
     if !view.reclaim || view.store.is_none() {
         return None;
     }
-    let last = view.levels.len() - 1;
-    let is_of_one_run = !view.levels[last].has_several_runs();
-    let down = (1..last).filter(|_| is_of_one_run).flat_map(|level| merges_of(view, level));
+    let down = (1..view.levels.len() - 1).flat_map(|level| merges_of(view, level));
     leveled::first_that_fits(view, piles::into_oldest(view).chain(down))
 }
 
@@ -122,8 +118,10 @@ mod tests {
     }
 
     fn check(text: &str, expected: Expect) {
-        let store = Some(StoreView { bytes: 10, ..StoreView::default() });
-        let view = View { store, ..view(text) };
+        let view = view(text);
+        let levels: Vec<u64> = view.levels.iter().map(|level| level.bytes()).collect();
+        let level = first_level(&levels, 10, view.ratio);
+        let view = View { store: Some(StoreView { bytes: 10, level, ..StoreView::default() }), ..view };
         let planned = plan(&view).or_else(|| reclaim(&view));
         expected.assert_eq(&planned.map_or("nothing".to_owned(), |plan| plan.to_string()));
     }
@@ -172,12 +170,24 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_down_meets_one_run() {
-        let upper = "L6: 1[a..b,6] 2[d..e,8]";
-        let last = "L7: 3[d..da,6] | 8[a..c,60] 9[d..f,60]";
-        check(&format!("{upper}\n{last}"), expect!["merge L7: #3 L7: #9 into L7 [d..f], tombstones go"]);
-        check(&format!("{upper}\n{last}\nrunning L7 d..da"), expect!["nothing"]);
+    fn what_comes_down_to_the_last_level_is_laid_there() {
+        let upper = "L6: 1[a..b,6] 2[d..e,18]";
+        let last = "L7: 3[d..da,6]@1 | 8[a..c,60]@1 9[d..f,60]@1";
+        let roomy = format!("laid 4\ntier 10 free 1\ntier 9000 free 8000\n{upper}\n{last}");
+        check(&roomy, expect!["merge L6: #2 onto L7, as run 101 [d..e]"]);
+        check(&format!("{roomy}\nrunning L7 d..da"), expect!["merge L6: #1 onto L7, as run 100 [a..b]"]);
+        // Not where one run is all that there may be, or where room is short: then it is merged with all that is there.
+        let merged = expect!["merge L6: #2 #3 L7: #9 into L7 [d..f], tombstones go"];
+        check(&format!("{upper}\n{last}"), merged);
         // With one level they stay.
         check(last, expect!["nothing"]);
+    }
+
+    #[test]
+    fn what_lies_across_others_is_merged_where_demotions_meet_it() {
+        let last = "L7: 3[b..e,6] | 8[a..c,40] 9[d..f,40]";
+        check(last, expect!["merge L7: #3 L7: #8 #9 into L7 [a..f], tombstones go"]);
+        check("L6: 1[a..b,6]\nL7: 3[b..e,6] | 8[a..c,60] 9[d..f,60]", expect!["nothing"]);
+        check("L7: 3[b..c,6] 4[cc..cd,6] 5[d..e,6] | 8[a..c,40] 9[d..f,40]", expect!["nothing"]);
     }
 }

@@ -42,6 +42,11 @@ fn what_is_written_is_read_back_after_flushes_merges_and_reopens() {
     assert!(dir.path().join("memory/PMEM").metadata().unwrap().len() > 32 * MIB);
     let dir = tempfile::tempdir().unwrap();
     reads_back(&Options { profile: Some(Profile::NvLsm), level_ratio: 3, ..small(dir.path()) });
+    let dir = tempfile::tempdir().unwrap();
+    // Of which most goes down.
+    let mut options = Options { profile: Some(Profile::PrismDb), ..small(dir.path()) };
+    options.tiers[0].capacity_bytes = 2 * MIB;
+    reads_back(&options);
 }
 
 fn reads_back(options: &Options) {

@@ -92,8 +92,9 @@ pub(super) const CLIENTS: [Run; 5] = [
     run("prismdb-clients8", 0.07, |setting| clients(setting, 8)),
     run("prismdb-clients16", 0.07, |setting| clients(setting, 16)),
 ];
+/// What loading left in the tracker is forgotten.
 pub(super) const PROMOTION: Run = run("prismdb-promotion", 0.15, |setting| Plan {
-    entries: vec![ours(PRISMDB, "prismdb")],
+    entries: vec![ours(PRISMDB, "prismdb,forget-heat")],
     stages: vec![Stage::new(Workload::C, requests(setting, 3.0 / MANY_ROUNDS as f64))],
     rounds: MANY_ROUNDS,
     ..base(setting)

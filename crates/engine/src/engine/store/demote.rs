@@ -255,7 +255,7 @@ impl Engine {
             need,
             level: demotion.level,
             bounds: &self.cuts_of(version, demotion),
-            soft_bounds: &[],
+            soft_bounds: &self.tables_begin_in(demotion.level + 1, demotion.from, demotion.to),
             links: false,
             bottom: demotion.bottom || planted::has(Bug::TombstonesDroppedOnTop),
             cause: Cause::Demotion,
