@@ -74,6 +74,7 @@ pub enum Bug {
     OldImageBelieved,
     SettledUnwritten,
     TombstonesDroppedOnTop,
+    FlushedPartly,
     SlotsUnannounced,
     AnnouncedUnsynced,
     HoleInSlots,
@@ -110,7 +111,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 94] = [
+    pub const ALL: [Self; 95] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -173,6 +174,7 @@ impl Bug {
         Self::OldImageBelieved,
         Self::SettledUnwritten,
         Self::TombstonesDroppedOnTop,
+        Self::FlushedPartly,
         Self::SlotsUnannounced,
         Self::AnnouncedUnsynced,
         Self::HoleInSlots,

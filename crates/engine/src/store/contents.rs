@@ -17,7 +17,13 @@ pub(crate) struct Contents {
     pub(crate) index: Index,
     pub(crate) slabs: Arc<Slabs>,
     pub(crate) damaged: Arc<Damaged>,
+    /// Who holds it may read every slot that was live then, whatever it holds of the index.
+    pub(crate) moment: Arc<Moment>,
 }
+
+/// From one change of which slots are live to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Moment;
 
 /// Live slots that say no key: any key that nothing else has may have been in one of them.
 #[derive(Clone, Debug, Default)]
@@ -148,6 +154,11 @@ impl Contents {
     /// The same with more slabs.
     pub(crate) fn with<'a>(&'a self, new: impl Iterator<Item = &'a Arc<Slab>>) -> Self {
         Self { slabs: Arc::new(self.slabs.iter().chain(new).cloned().collect()), ..self.clone() }
+    }
+
+    /// The same with another index. Who keeps what it does not need of one keeps memory from others.
+    pub(crate) fn with_index(&self, index: Index) -> Self {
+        Self { index, slabs: self.slabs.clone(), damaged: self.damaged.clone(), moment: self.moment.clone() }
     }
 
     /// The same without the slabs of these numbers, in which nothing is live.

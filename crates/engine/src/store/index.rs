@@ -372,6 +372,15 @@ impl Index {
         }
     }
 
+    /// All entries from one key up to before another, and a few around them; shares their leaves.
+    pub(crate) fn between(&self, from: &[u8], to: &[u8]) -> Self {
+        let (first, end) = (self.seek(from), self.seek(to));
+        let behind = if end.entry > 0 { end.leaf + 1 } else { end.leaf };
+        let mut made = IndexBuilder::default();
+        self.leaves[first.leaf.min(behind)..behind].iter().for_each(|leaf| made.share(leaf));
+        made.finish()
+    }
+
     /// The index after `changes`, each of which says where all versions of its key lie from now on.
     pub(crate) fn changed(&self, changes: &Changes) -> Self {
         let mut made = IndexBuilder::default();
@@ -438,6 +447,24 @@ impl Changes {
         self.keys.extend_from_slice(key);
         self.locations.extend(locations);
         self.ends.push((self.keys.len(), self.locations.len()));
+    }
+
+    /// The same in up to so many parts, of about as many keys each, in key order; at least one.
+    pub(crate) fn split(self, parts: usize) -> Vec<Self> {
+        if parts < 2 || self.ends.len() < parts {
+            return vec![self];
+        }
+        let each = self.ends.len().div_ceil(parts);
+        let mut made: Vec<Self> = Vec::with_capacity(parts);
+        for (i, (key, locations)) in self.iter().enumerate() {
+            if i % each == 0 {
+                made.push(Self::default());
+            }
+            if let Some(part) = made.last_mut() {
+                part.push(key, locations.iter().copied());
+            }
+        }
+        made
     }
 
     fn iter(&self) -> impl Iterator<Item = (&[u8], &[Location])> {
@@ -586,6 +613,40 @@ mod tests {
             1 => format!("user{digits:0>12}").into_bytes(),
             _ => format!("user/{digits}/a longer key").into_bytes(),
         }
+    }
+
+    #[test]
+    fn changes_in_parts_lead_to_the_same_and_a_part_of_an_index_has_its_keys() {
+        let mut rng = Rng::new(1);
+        let changes = |rng: &mut Rng| {
+            let keys: BTreeMap<Vec<u8>, u64> = (0..900).map(|_| (some_key(rng), rng.below(9))).collect();
+            move || {
+                let mut changes = Changes::default();
+                let at = |slot: u64| Location { slab: 3, slot: slot as u32, holds: Holds::Value };
+                keys.iter().for_each(|(key, slot)| changes.push(key, (*slot > 2).then(|| at(*slot))));
+                changes
+            }
+        };
+        let (first, second) = (changes(&mut rng), changes(&mut rng));
+        let before = Index::default().changed(&first());
+        let at_once = before.changed(&second());
+        for parts in [1, 2, 7, 5000] {
+            let split = second().split(parts);
+            assert_eq!(split.len(), if parts > 900 { 1 } else { parts });
+            let in_parts = split.iter().fold(before.clone(), |index, part| index.changed(part));
+            assert_eq!((all(&in_parts), in_parts.entries()), (all(&at_once), at_once.entries()));
+        }
+        for _ in 0..50 {
+            let (a, b) = (some_key(&mut rng), some_key(&mut rng));
+            let (from, to) = (a.clone().min(b.clone()), a.max(b));
+            let part = at_once.between(&from, &to);
+            let within = |index: &Index| -> Oracle {
+                all(index).into_iter().filter(|(key, _)| *key >= from && *key < to).collect()
+            };
+            assert_eq!(within(&part), within(&at_once));
+            assert!(part.held_bytes() <= at_once.held_bytes());
+        }
+        assert_eq!(at_once.between(b"", b"").entries(), 0);
     }
 
     #[test]

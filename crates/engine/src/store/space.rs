@@ -6,11 +6,11 @@
 //!
 //! A live slot is never written to. What a flush or a promotion writes goes to free slots, so readers, merges and
 //! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
-//! holds the contents of a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
+//! holds a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
 //! has most of them, so that neighbours share a page and its read and write. Slots that are filled before an edit names them are of
 //! slabs that are closed to everybody else meanwhile.
 
-use super::contents::Contents;
+use super::contents::Moment;
 use super::generation::Generations;
 use super::index::{Holds, Location};
 use super::slab::SlabMeta;
@@ -138,8 +138,8 @@ pub(crate) struct Space {
     slabs: BTreeMap<u64, Taken>,
     /// By class: the slabs, and the one that slots are given out of.
     classes: BTreeMap<u64, (Vec<u64>, Option<u64>)>,
-    /// Freed slots, and the last contents that had them; oldest first.
-    waiting: VecDeque<(Weak<Contents>, Vec<Location>)>,
+    /// Freed slots, and the last moment at which they were live; oldest first.
+    waiting: VecDeque<(Weak<Moment>, Vec<Location>)>,
     /// Slabs that no edit names yet: only who has made them may use them.
     fresh: BTreeSet<u64>,
     /// Slabs of which no slot is given out any more.
@@ -298,8 +298,8 @@ impl Space {
         }
     }
 
-    /// Slots that were live in `last`, and are not in what came after it.
-    pub(crate) fn free_after(&mut self, last: &Arc<Contents>, slots: Vec<Location>) {
+    /// Slots that were live at `last`, and are not at what came after it.
+    pub(crate) fn free_after(&mut self, last: &Arc<Moment>, slots: Vec<Location>) {
         self.waiting.push_back((Arc::downgrade(last), slots));
     }
 
@@ -442,7 +442,7 @@ mod tests {
         let mut space = Space::default();
         space.add(slab(1, 100, 2), Slots::default());
         let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, Holds::Value)).collect();
-        let (first, second) = (Arc::new(Contents::default()), Arc::new(Contents::default()));
+        let (first, second) = (Arc::new(Moment), Arc::new(Moment));
         space.free_after(&first, vec![slots[0]]);
         space.free_after(&second, vec![slots[1]]);
         drop(second);

@@ -184,7 +184,15 @@ impl Engine {
             let _turn = store.turn.take();
             store.state.lock().moving.push(range.clone());
             let current = self.current.load();
-            (current.contents.clone(), current.version.clone())
+            // Of the index no more than is asked: what others make of the rest is not to be there besides.
+            let named = |table: &&Arc<TableHandle>| demotion.tables.contains(&table.meta.number);
+            let level = current.version.levels.get(demotion.level);
+            let tables: Vec<_> = level.into_iter().flat_map(Level::tables).filter(named).collect();
+            let from = tables.iter().map(|table| &table.meta.smallest[..]).min().unwrap_or(demotion.from);
+            let last = tables.iter().map(|table| &table.meta.largest[..]).max().unwrap_or_default();
+            let to = demotion.to.max(&[last, &[0]].concat()).to_vec();
+            let index = current.contents.index.between(from.min(demotion.from), &to);
+            (current.contents.with_index(index), current.version.clone())
         };
         let result = self.demote_from(store, &contents, &version, demotion, &range);
         let mut state = store.state.lock();
@@ -201,7 +209,7 @@ impl Engine {
     fn demote_from(
         &self,
         store: &Store,
-        contents: &Arc<Contents>,
+        contents: &Contents,
         version: &Version,
         demotion: &Demotion<'_>,
         range: &Keys,
@@ -265,8 +273,7 @@ impl Engine {
             meet: Some(&meet),
             erased: &Erased::by([version.range_tombstones.clone()]),
         };
-        let picked = Contents { index: written, slabs: contents.slabs.clone(), damaged: Arc::default() };
-        let picked = Arc::new(picked);
+        let picked = Arc::new(Contents { damaged: Arc::default(), ..contents.with_index(written) });
         let memory = self.tables.cache.memory().clone();
         let objects = StoreCursor::new(&picked, self.tiers.clone(), memory, Cause::Demotion, 1);
         let mut sources = vec![Source::Store(Box::new(objects))];

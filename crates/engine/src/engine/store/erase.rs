@@ -24,7 +24,8 @@ const PART_KEYS: usize = 16 << 10;
 
 /// What a flush found.
 pub(super) struct Before {
-    pub(super) contents: Arc<Contents>,
+    /// If it brought range tombstones.
+    pub(super) contents: Option<Arc<Contents>>,
     /// The oldest number that somebody read at.
     pub(super) oldest_read: Seq,
 }
@@ -42,11 +43,12 @@ impl Engine {
     /// for writes.
     pub(super) fn clear_after_flush(&self, store: &Store, before: &Before, ranges: &RangeTombstones) {
         // Who came to read since reads behind them.
-        if ranges.is_empty() || ranges.newest_at(Seq::MAX) > before.oldest_read {
+        let Some(contents) = before.contents.as_ref().filter(|_| !ranges.is_empty()) else { return };
+        if ranges.newest_at(Seq::MAX) > before.oldest_read {
             return;
         }
         let is_left = planted::has(Bug::ErasedSlotsKept);
-        if is_left || self.clear(store, &before.contents, ranges, false).is_ok() {
+        if is_left || self.clear(store, contents, ranges, false).is_ok() {
             store.state.lock().cleared.extend(ranges.iter().map(|tombstone| tombstone.seq));
         }
     }

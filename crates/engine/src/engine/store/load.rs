@@ -29,7 +29,8 @@ pub(in crate::engine) fn load(
         Some(index) => (index, Damaged::default()),
         None => scan(from, slabs, &opened)?,
     };
-    Ok((Contents { index, slabs: Arc::new(opened.into_iter().collect()), damaged: Arc::new(damaged) }, heat))
+    let slabs = Arc::new(opened.into_iter().collect());
+    Ok((Contents { index, slabs, damaged: Arc::new(damaged), moment: Arc::default() }, heat))
 }
 
 /// What loading needs.

@@ -32,8 +32,8 @@ use crate::planted::{self, Bug};
 use crate::policy::climb::Climb;
 use crate::range_tombstones::{Erased, RangeTombstones};
 use crate::store::{
-    Changes, Contents, Holds, Location, SLAB_TIER, Slab, SlabMeta, SlabState, SlotRun, Slots, Space, Write,
-    class, fill, object_bytes, slot_bytes,
+    Changes, Contents, Holds, Index, Location, SLAB_TIER, Slab, SlabMeta, SlabState, SlotRun, Slots, Space,
+    Write, class, fill, object_bytes, slot_bytes,
 };
 use crate::tracker::{Asked, Seen, Tracker};
 use crate::version::{Edit, Version};
@@ -61,6 +61,11 @@ const TRACKED_MIN: u64 = 64;
 const TRACKER_SLACK: u64 = 8;
 /// Of what is kept on the first tier beside slabs, one part in so many is left in any case: the manifest grows.
 const BESIDE_LEAST: u64 = 4;
+/// A flush changes the index in parts that take one part in so many of the memory number each, but in no more parts than so many, for each is a copy
+/// of the list of leaves; nor in fewer than two, so that there is one way that all flushes go.
+const INDEX_PARTS: u64 = 32;
+const INDEX_PARTS_MIN: u64 = 2;
+const INDEX_PARTS_MAX: u64 = 8;
 /// Memory that a flush takes for each entry that it has planned.
 const PLANNED_BYTES: u64 = 160;
 
@@ -319,7 +324,9 @@ impl Engine {
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<()> {
         let _pen = store.pen.take();
-        let with_new = self.current.load().contents.with(filling.new_slabs.values());
+        // Without an index, which would outlive what others make of it meanwhile.
+        let with_new = self.current.load().contents.with_index(Index::default());
+        let with_new = with_new.with(filling.new_slabs.values());
         let new: BTreeSet<u64> = filling.new_slabs.keys().copied().collect();
         let mut writes: Vec<Write<'_>> = filling.unwritten().copied().collect();
         let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, None, cause, check)?;
@@ -393,9 +400,13 @@ impl Engine {
             }
         }
         let removes = self.removable(store);
-        let with_new = before.with(filling.new_slabs.values());
-        let index = with_new.index.changed(&changes);
-        let after = Contents { index, ..with_new }.without(&removes);
+        let parts = self.index_parts(&before.index);
+        let mut parts = changes.split(parts as usize).into_iter();
+        let index = parts.next().map_or_else(|| before.index.clone(), |first| before.index.changed(&first));
+        let slabs_before = before.with_index(Index::default());
+        // Memory for what is made of it: nobody else may hold it.
+        let before = if filling.ranges.is_empty() { None } else { Some(before) };
+        let after = slabs_before.with_index(index).with(filling.new_slabs.values()).without(&removes);
         let edit = Edit {
             slabs_added: filling.new_slabs.values().map(|slab| slab.meta).collect(),
             slabs_removed: removes,
@@ -410,7 +421,7 @@ impl Engine {
             asked: self.catalog.lock().newly_asked(),
             ..Edit::default()
         };
-        self.replace_contents(store, &before, after, (edit, freed), true)?;
+        self.replace_contents_in_parts(store, &slabs_before, (after, parts.collect()), (edit, freed), true)?;
         let mut state = store.state.lock();
         filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
         state.space.give_back(unused);
@@ -444,7 +455,9 @@ impl Engine {
                 return Ok(location);
             }
             let beside = self.options.beside_slabs_bytes() / if is_last_resort { BESIDE_LEAST } else { 1 };
-            if let Some(slab) = self.make_slab(bytes, beside)? {
+            let is_indexed = is_last_resort || self.room_in_index(store) > 0;
+            let made = if is_indexed { self.make_slab(bytes, beside)? } else { None };
+            if let Some(slab) = made {
                 let meta = slab.meta;
                 new.insert(meta.number, Arc::new(slab));
                 store.state.lock().space.add_fresh(meta);
@@ -558,39 +571,49 @@ impl Engine {
         slabs
     }
 
+    /// In how many parts a flush changes the index. Leaves that a part has replaced are let go of before the next is made, so
+    /// that a large index is not there twice.
+    fn index_parts(&self, index: &Index) -> u64 {
+        (index.held_bytes() * INDEX_PARTS / self.options.memory_bytes).clamp(INDEX_PARTS_MIN, INDEX_PARTS_MAX)
+    }
+
     /// Commits an edit, which frees these slots, and the contents that go with it, in place of `before`; the caller has the
     /// store's turn.
     fn replace_contents(
         &self,
         store: &Store,
-        before: &Arc<Contents>,
+        before: &Contents,
         after: Contents,
+        committed: (Edit, Vec<Location>),
+        flushed: bool,
+    ) -> Result<()> {
+        self.replace_contents_in_parts(store, before, (after, Vec::new()), committed, flushed)
+    }
+
+    /// The same, where the contents that go with the edit are those given, and then those with more changes of the index, part by part: until the last
+    /// one is there the memtable that was flushed stays, so readers find in either what they look for. `before` needs no index.
+    fn replace_contents_in_parts(
+        &self,
+        store: &Store,
+        before: &Contents,
+        (after, more): (Contents, Vec<Changes>),
         (edit, freed): (Edit, Vec<Location>),
         flushed: bool,
     ) -> Result<()> {
         let removed = edit.slabs_removed.clone();
-        let renew = |current: &Current| {
-            let tracker = current.tracker.as_ref()?;
-            let keys = keys_of(&after, &current.version);
-            let tracked = tracker_keys(keys, &self.options, tracker.capacity())?;
-            Some(Arc::new(tracker.resized(keys, tracked)))
-        };
-        let renewed = if flushed { renew(&self.current.load()) } else { None };
-        let tracker = renewed.clone().or_else(|| self.current.load().tracker.clone());
-        let held = after.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        let ends = more.is_empty();
+        let held = after.held_bytes() + self.current.load().tracker.as_ref().map_or(0, |it| it.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {
             state.space.give_back(freed.iter().copied());
         }
         drop(state);
+        let after = if ends { Contents { moment: Arc::default(), ..after } } else { after };
         let committed = self.commit_tables(edit, |current| {
             current.contents = Arc::new(after);
-            if flushed {
+            if flushed && (ends || planted::has(Bug::FlushedPartly)) {
                 drop(current.sealed.pop());
-            }
-            if renewed.is_some() {
-                current.tracker = renewed;
             }
         });
         state = store.state.lock();
@@ -600,13 +623,46 @@ impl Engine {
             }
             return Err(error);
         }
+        drop(state);
+        let last = more.len().wrapping_sub(1);
+        for (i, changes) in more.iter().enumerate() {
+            let present = self.current.load().contents.clone();
+            let next = present.with_index(present.index.changed(changes));
+            drop(present);
+            let next = if i == last { Contents { moment: Arc::default(), ..next } } else { next };
+            self.install(&self.catalog.lock(), |current| {
+                current.contents = Arc::new(next);
+                if flushed && i == last && !planted::has(Bug::FlushedPartly) {
+                    drop(current.sealed.pop());
+                }
+            });
+        }
+        if flushed {
+            self.renew_tracker();
+        }
+        state = store.state.lock();
         match planted::has(Bug::SlotsFreedAtOnce) {
             true => state.space.give_back(freed),
-            false => state.space.free_after(before, freed),
+            false => state.space.free_after(&before.moment, freed),
         }
         state.pool.refill();
         drop(state);
         removed.into_iter().try_for_each(|number| before.slab(number).map(|slab| slab.mark_obsolete()))
+    }
+
+    /// Has the tracker be of a size that suits the number of keys; and what index and tracker hold is told.
+    fn renew_tracker(&self) {
+        let current = self.current.load_full();
+        let Some(tracker) = &current.tracker else { return };
+        let keys = keys_of(&current.contents, &current.version);
+        let renewed = tracker_keys(keys, &self.options, tracker.capacity())
+            .map(|tracked| Arc::new(tracker.resized(keys, tracked)));
+        let tracker = renewed.as_ref().unwrap_or(tracker);
+        self.tables.cache.memory().set(Holder::Index, current.contents.held_bytes() + tracker.held_bytes());
+        drop(current);
+        if renewed.is_some() {
+            self.install(&self.catalog.lock(), |current| current.tracker = renewed);
+        }
     }
 
     /// The numbers that readers read at, ascending; the last is the present one.

@@ -265,6 +265,9 @@ impl Engine {
 
     /// Makes a slab that anybody may use, if there is room for one.
     fn add_slab(&self, store: &Store, slot_bytes: u64) -> Result<bool> {
+        if self.room_in_index(store) == 0 {
+            return Ok(false);
+        }
         let _turn = store.turn.take();
         let Some(slab) = self.make_slab(slot_bytes, self.options.beside_slabs_bytes())?.map(Arc::new) else {
             return Ok(false);

@@ -29,6 +29,8 @@ const TIGHT_PIECES: u64 = 32;
 const SAMPLE: u64 = 64;
 /// And whose size is asked, of each range for each plan.
 const SIZES_SAMPLE: u64 = 4;
+/// Of the memory number index and tracker may have one part in so many.
+const INDEX_SHARE: u64 = 2;
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
 const COPIES_SHARE: u64 = 16;
 const COPIES_SAMPLE: u64 = 512;
@@ -133,6 +135,7 @@ impl Engine {
     /// Bytes that could still be filled, and the marks between which demotion keeps them.
     pub(in crate::engine) fn room_in(&self, store: &Store) -> (u64, u64, u64) {
         let tier = self.tiers.fast();
+        let indexed = self.room_in_index(store);
         let mut state = store.state.lock();
         state.space.collect();
         let (slab_bytes, free) = state.space.bytes();
@@ -140,15 +143,29 @@ impl Engine {
         let free = free
             + state.space.waiting_bytes()
             + tier.free_bytes().saturating_sub(self.options.beside_slabs_bytes());
+        let free = free.min(indexed);
         let memtable = self.options.memtable_bytes();
         (free, (slab_bytes / HIGH_SHARE).max(memtable), (slab_bytes / LOW_SHARE).max(2 * memtable))
     }
 
     /// Bytes that slabs may have: those that there are, and those that may yet be made.
     fn slab_bytes_max(&self, store: &Store) -> u64 {
-        let (slab_bytes, _) = store.bytes();
+        let (slab_bytes, free) = store.bytes();
         let beside = self.options.beside_slabs_bytes();
-        slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside)
+        let on_tier = slab_bytes + self.tiers.fast().free_bytes().saturating_sub(beside);
+        on_tier.min((slab_bytes - free).saturating_add(self.room_in_index(store)))
+    }
+
+    /// Bytes of more slots, of as many bytes each as those that are filled, for whose entries of the index there is memory: where objects are
+    /// small, and memory is little, that is less than the tier has.
+    pub(super) fn room_in_index(&self, store: &Store) -> u64 {
+        let current = self.current.load();
+        let tracker = current.tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        let most = (self.options.memory_bytes / INDEX_SHARE).saturating_sub(tracker);
+        let (held, (slab_bytes, free)) = (current.contents.held_bytes(), store.bytes());
+        let filled = u128::from(slab_bytes.saturating_sub(free));
+        let room = filled * u128::from(most.saturating_sub(held));
+        room.checked_div(held.into()).map_or(u64::MAX, |room| u64::try_from(room).unwrap_or(u64::MAX))
     }
 
     /// How many of a hundred tracked keys stay.
