@@ -93,7 +93,7 @@ pub struct ObjectStats {
     pub weighed: u64,
     /// See `selections`.
     pub probes: u64,
-    /// Live slots that were found damaged when the store was opened; keys that nothing else has cannot be answered.
+    /// Live slots that were found damaged when the store was opened; keys that neither a memtable nor a slot has cannot be answered.
     pub damaged: u64,
     /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is served, and nothing is
     /// written to them.

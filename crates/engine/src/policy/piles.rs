@@ -135,17 +135,27 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
     view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
 }
 
-/// Whether in the last level a table of a newer run lies across where one of the oldest begins: what was laid there from a level above, or upon what
-/// was merged since.
-pub(super) fn lie_across(view: &View) -> bool {
-    let Some((oldest, newer)) = guard_of(view).and_then(|guard| guard.runs.split_last()) else {
-        return false;
+/// Merges into the last level's oldest run of tables that lie across where one of that run begins, and of what they lie on: what was laid there from a
+/// level above, or upon what was merged since.
+pub(super) fn untangle(view: &View) -> impl Iterator<Item = Plan> + '_ {
+    let runs = guard_of(view).and_then(|guard| guard.runs.split_last());
+    let newer = runs.into_iter().flat_map(|(oldest, newer)| newer.iter().map(move |run| (oldest, run)));
+    let across: Vec<&TableView> = newer
+        .flat_map(|(oldest, run)| run.tables.iter().filter(move |table| begins_in(oldest, table)))
+        .filter(|table| !view.is_busy(table))
+        .collect();
+    let has_any = !across.is_empty();
+    let meets = move |plan: &Plan| {
+        let plan = plan.running();
+        across.iter().any(|table| plan.meets(&table.smallest, &table.largest))
     };
-    let begins_in = |table: &TableView| {
-        let next = oldest.tables.partition_point(|old| old.smallest <= table.smallest);
-        oldest.tables.get(next).is_some_and(|old| old.smallest <= table.largest)
-    };
-    newer.iter().flat_map(|run| &run.tables).any(begins_in)
+    has_any.then(|| into_oldest(view)).into_iter().flatten().filter(meets)
+}
+
+/// Whether a table of this run begins among another's keys, behind the first.
+fn begins_in(oldest: &RunView, table: &TableView) -> bool {
+    let next = oldest.tables.partition_point(|old| old.smallest <= table.smallest);
+    oldest.tables.get(next).is_some_and(|old| old.smallest <= table.largest)
 }
 
 /// Where nothing is laid, what was is merged with what is under it.

@@ -62,10 +62,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         .collect();
     due.sort_by(|a, b| b.0.total_cmp(&a.0));
     // A demotion takes whole piles, and so has them small.
-    let is_tangled = store.level + 1 == levels.len() && piles::lie_across(view);
-    leveled::first_that_fits(view, piles::into_oldest(view).filter(|_| is_tangled)).or_else(|| {
-        leveled::first_that_fits(view, due.into_iter().flat_map(|(_, level)| merges_of(view, level)))
-    })
+    let takes_piles = store.level + 1 == levels.len();
+    leveled::first_that_fits(view, takes_piles.then(|| piles::untangle(view)).into_iter().flatten()).or_else(
+        || leveled::first_that_fits(view, due.into_iter().flat_map(|(_, level)| merges_of(view, level))),
+    )
 }
 
 /// While writers are refused for want of room, what has something below it, or lies on something, is merged with that, due or not: what it
@@ -189,5 +189,9 @@ mod tests {
         check(last, expect!["merge L7: #3 L7: #8 #9 into L7 [a..f], tombstones go"]);
         check("L6: 1[a..b,6]\nL7: 3[b..e,6] | 8[a..c,60] 9[d..f,60]", expect!["nothing"]);
         check("L7: 3[b..c,6] 4[cc..cd,6] 5[d..e,6] | 8[a..c,40] 9[d..f,40]", expect!["nothing"]);
+        // With what it lies on, and no others; not where somebody is at it.
+        let two = "L7: 3[b..e,6] | 2[a..b,6] 4[g..h,6] | 8[a..c,25] 9[d..f,25] 7[g..i,25]";
+        check(two, expect!["merge L7: #2 L7: #8 into L7 [a..c], tombstones go"]);
+        check(&two.replace("3[b..e,6]", "3[b..e,6]!"), expect!["nothing"]);
     }
 }

@@ -270,7 +270,7 @@ impl Engine {
                 slots.extend(more);
             }
         }
-        let made = match slots.is_empty() {
+        let made = match slots.is_empty() && self.room_in_index(store) > 0 {
             true => self.make_slab(class, self.options.beside_slabs_bytes())?.map(Arc::new),
             false => None,
         };

@@ -132,6 +132,11 @@ impl Engine {
             if at < end && index.entry_to(at, &mut following).is_some() && following == key {
                 continue;
             }
+            // What cannot be read stays where it is known to be missing.
+            if same.iter().any(|at| contents.slab(at.slab).is_ok_and(|slab| slab.lost().is_some())) {
+                same.clear();
+                continue;
+            }
             let hash = key::hash(&key);
             let asked = asked(tracker.as_ref(), hash);
             let newest = same[0].holds;

@@ -55,9 +55,12 @@ impl Engine {
 
     /// Forgets the range tombstones that an edit removes, once the store is clear of what they cover.
     pub(in crate::engine) fn forget_ranges_of_store(&self, store: &Store, edit: Edit) -> Result<()> {
-        let current = self.current.load_full();
-        let (contents, version) = (current.contents.clone(), current.version.clone());
-        drop(current);
+        let (contents, version) = {
+            // Not between two parts of a flush: the edit that brought a tombstone may be there, and what it covers not yet.
+            let _turn = store.turn.take();
+            let current = self.current.load();
+            (current.contents.clone(), current.version.clone())
+        };
         let cleared = store.state.lock().cleared.clone();
         let looks_for = |seq: Seq| edit.ranges_removed.contains(&seq) && !cleared.contains(&seq);
         let ranges = version.range_tombstones.iter().filter(|tombstone| looks_for(tombstone.seq)).cloned();

@@ -1,8 +1,8 @@
 //! The store below the memtable at work: memtables are flushed into it, objects are demoted out of it and promoted into it.
 //!
 //! *A flush* gives every object of the oldest sealed memtable a free slot, writes the slots, and commits: the edit names
-//! slots taken and freed, and the contents that readers see are replaced in the same step. Where slots run out it demotes
-//! by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
+//! slots taken and freed, and the contents that readers see are replaced behind it, part by part of the keys; the memtable goes with the last. Where
+//! slots run out it demotes by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
 //! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
 //! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`]; writes that go to slots
 //! before their flush: [`announced`]; deletes of ranges: [`erase`].
@@ -59,10 +59,14 @@ const WAIT: Duration = Duration::from_millis(100);
 /// A tracker has room for so many keys at least, and is replaced once it is wanted larger by one part in so many.
 const TRACKED_MIN: u64 = 64;
 const TRACKER_SLACK: u64 = 8;
+/// Of the memory number the tracker, with its sketch, has one part in so many at most; what it takes for each key, those that are not tracked
+/// included.
+const TRACKER_SHARE: u64 = 8;
+const TRACKER_KEY_BYTES: u64 = 4;
 /// Of what is kept on the first tier beside slabs, one part in so many is left in any case: the manifest grows.
 const BESIDE_LEAST: u64 = 4;
 /// A flush changes the index in parts that take one part in so many of the memory number each, but in no more parts than so many, for each is a copy
-/// of the list of leaves; nor in fewer than two, so that there is one way that all flushes go.
+/// of the list of leaves; nor in fewer than two while there are two keys, so that one way is tried as much as the other.
 const INDEX_PARTS: u64 = 32;
 const INDEX_PARTS_MIN: u64 = 2;
 const INDEX_PARTS_MAX: u64 = 8;
@@ -199,8 +203,14 @@ fn holds_of(trailer: Trailer) -> Holds {
     if trailer.kind() == Some(Kind::Delete) { Holds::Tombstone } else { Holds::Value }
 }
 
+/// Of so many keys, those for which a tracker and its sketch may have memory.
+fn remembered(keys: u64, options: &crate::Options) -> u64 {
+    keys.min(options.memory_bytes / TRACKER_SHARE / TRACKER_KEY_BYTES)
+}
+
 /// How many keys a tracker is to have room for in a store of so many, if that is quite another number than it has room for.
 fn tracker_keys(keys: u64, options: &crate::Options, capacity: u64) -> Option<u64> {
+    let keys = remembered(keys, options);
     let wanted = (keys * u64::from(options.tracked_percent) / 100).max(TRACKED_MIN);
     let fits = wanted <= capacity.saturating_add(capacity / TRACKER_SLACK) && capacity <= 4 * wanted;
     (!fits).then(|| wanted + wanted / TRACKER_SLACK)
@@ -210,7 +220,7 @@ fn tracker_keys(keys: u64, options: &crate::Options, capacity: u64) -> Option<u6
 pub(super) fn tracker_of(keys: u64, options: &crate::Options, heat: Heat) -> Arc<Tracker> {
     let capacity = tracker_keys(keys, options, heat.capacity).unwrap_or(heat.capacity);
     let seed = if heat.words.is_empty() { options.seed } else { heat.seed };
-    Arc::new(Tracker::of_words(keys, capacity, seed, &heat.words, &heat.counted))
+    Arc::new(Tracker::of_words(remembered(keys, options), capacity, seed, &heat.words, &heat.counted))
 }
 
 /// What is known of a key of this hash.
@@ -375,9 +385,13 @@ impl Engine {
             let mut still_seen = Vec::new();
             if boundaries.len() > 1 && !planted::has(Bug::StoreSnapshotsForgotten) {
                 for location in &old {
-                    if retain.keeps(key, before.read(*location)?.entry().trailer) {
-                        still_seen.push(*location);
-                    }
+                    // What cannot be read may be what a snapshot sees.
+                    let is_seen = match before.read(*location) {
+                        Ok(found) => retain.keeps(key, found.entry().trailer),
+                        Err(error) if error.is_corrupt() => true,
+                        Err(error) => return Err(error),
+                    };
+                    still_seen.extend(is_seen.then_some(*location));
                 }
             }
             if let ([(location, only)], []) = (&kept[..], &still_seen[..]) {
@@ -404,8 +418,8 @@ impl Engine {
         let mut parts = changes.split(parts as usize).into_iter();
         let index = parts.next().map_or_else(|| before.index.clone(), |first| before.index.changed(&first));
         let slabs_before = before.with_index(Index::default());
-        // Memory for what is made of it: nobody else may hold it.
-        let before = if filling.ranges.is_empty() { None } else { Some(before) };
+        // Let go of at once where nobody needs it: leaves that parts replace are to make room for those of the next.
+        let before = Some(before).filter(|_| !filling.ranges.is_empty());
         let after = slabs_before.with_index(index).with(filling.new_slabs.values()).without(&removes);
         let edit = Edit {
             slabs_added: filling.new_slabs.values().map(|slab| slab.meta).collect(),
@@ -470,8 +484,9 @@ impl Engine {
                 let any = store.state.lock().space.take_larger(bytes, u64::MAX, holds);
                 return any.ok_or_else(|| self.full(bytes));
             }
-            // A log that a crash has left longer has what is kept beside the slabs, and goes with this flush.
-            is_last_resort = !self.make_room(store, times)?;
+            // A log that a crash has left longer has what is kept beside the slabs, and goes with this flush. Where memory for the index is what lacks,
+            // readers that keep slots are not what it waits for.
+            is_last_resort = !self.make_room(store, if is_indexed { times } else { WAITS_MAX })?;
             times += 1;
         }
     }
@@ -619,7 +634,11 @@ impl Engine {
         state = store.state.lock();
         if let Err(error) = committed {
             for number in removed {
-                state.space.add(before.slab(number)?.meta, Slots::default());
+                let slab = before.slab(number)?;
+                match slab.flaw() {
+                    Some(_) => state.space.add_flawed(slab.meta, Slots::default()),
+                    None => state.space.add(slab.meta, Slots::default()),
+                }
             }
             return Err(error);
         }
@@ -656,7 +675,7 @@ impl Engine {
         let Some(tracker) = &current.tracker else { return };
         let keys = keys_of(&current.contents, &current.version);
         let renewed = tracker_keys(keys, &self.options, tracker.capacity())
-            .map(|tracked| Arc::new(tracker.resized(keys, tracked)));
+            .map(|tracked| Arc::new(tracker.resized(remembered(keys, &self.options), tracked)));
         let tracker = renewed.as_ref().unwrap_or(tracker);
         self.tables.cache.memory().set(Holder::Index, current.contents.held_bytes() + tracker.held_bytes());
         drop(current);

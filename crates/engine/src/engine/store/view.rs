@@ -161,11 +161,13 @@ impl Engine {
     pub(super) fn room_in_index(&self, store: &Store) -> u64 {
         let current = self.current.load();
         let tracker = current.tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
-        let most = (self.options.memory_bytes / INDEX_SHARE).saturating_sub(tracker);
-        let (held, (slab_bytes, free)) = (current.contents.held_bytes(), store.bytes());
-        let filled = u128::from(slab_bytes.saturating_sub(free));
-        let room = filled * u128::from(most.saturating_sub(held));
-        room.checked_div(held.into()).map_or(u64::MAX, |room| u64::try_from(room).unwrap_or(u64::MAX))
+        let (index, (slab_bytes, free)) = (&current.contents.index, store.bytes());
+        let most = self.options.memory_bytes / INDEX_SHARE;
+        let left = most.saturating_sub(tracker + current.contents.held_bytes());
+        let (entries, filled) = (u128::from(index.entries()), u128::from(slab_bytes.saturating_sub(free)));
+        // An entry's share of the index, and the byte of a slot.
+        let more = u128::from(left) * entries / u128::from(index.held_bytes() + index.entries()).max(1);
+        (filled * more).checked_div(entries).map_or(u64::MAX, |room| u64::try_from(room).unwrap_or(u64::MAX))
     }
 
     /// How many of a hundred tracked keys stay.
