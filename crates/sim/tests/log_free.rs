@@ -145,7 +145,8 @@ fn refused_writes_leave_no_gap_that_ends_the_replay() {
         let db = ready(sched, disk);
         db.put(key(0), [1; 100]).unwrap();
         // Neither slots nor log have room for it.
-        disk.set_faults(vec![Fault::new(Effect::Fail(Failure::NoSpace)).on(OpKind::Write).since(1)]);
+        let full = |name| Fault::new(Effect::Fail(Failure::NoSpace)).on(OpKind::Write).named(name).since(1);
+        disk.set_faults(vec![full("log-"), full("slab-")]);
         let mut batch = Batch::new();
         batch.put(key(50), [2; 100]).put(key(51), [2; 100]);
         let error = db.write(batch).unwrap_err();
