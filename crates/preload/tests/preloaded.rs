@@ -44,6 +44,15 @@ impl Tier {
         command.output().unwrap()
     }
 
+    /// Makes a program of C source in its directory.
+    fn compile(&self, name: &str, source: &str, flags: &[&str]) {
+        let file = format!("{name}.c");
+        std::fs::write(self.path().join(&file), source).unwrap();
+        let mut compile = Command::new("cc");
+        compile.args(flags).args(["-U_FORTIFY_SOURCE", "-o", name, &file]).current_dir(self.path());
+        assert!(compile.status().unwrap().success());
+    }
+
     fn report(&self) -> Report {
         serde_json::from_str(&std::fs::read_to_string(self.path().join("report")).unwrap()).unwrap()
     }
@@ -98,11 +107,8 @@ int main(int count, char **words) {
 #[test]
 fn programs_with_checked_calls_are_seen() {
     let tier = Tier::new();
-    std::fs::write(tier.path().join("reads.c"), FORTIFIED).unwrap();
     std::fs::write(tier.path().join("data"), [1; 8192]).unwrap();
-    let mut compile = Command::new("cc");
-    compile.args(["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-o", "reads", "reads.c"]);
-    assert!(compile.current_dir(tier.path()).status().unwrap().success());
+    tier.compile("reads", &format!("#define _FORTIFY_SOURCE 2\n{FORTIFIED}"), &["-O2"]);
     let program = std::fs::read(tier.path().join("reads")).unwrap();
     for name in ["__open_2", "__read_chk", "__pread_chk"] {
         assert!(program.windows(name.len()).any(|window| window == name.as_bytes()), "{name} is not called");
@@ -170,10 +176,7 @@ int main(void) {
 #[test]
 fn every_form_of_a_call_is_seen_once() {
     let tier = Tier::new();
-    std::fs::write(tier.path().join("forms.c"), ALL_FORMS).unwrap();
-    let mut compile = Command::new("cc");
-    compile.args(["-O1", "-U_FORTIFY_SOURCE", "-o", "forms", "forms.c"]);
-    assert!(compile.current_dir(tier.path()).status().unwrap().success());
+    tier.compile("forms", ALL_FORMS, &["-O1"]);
     let ran = tier.run("", "./forms", &[]);
     assert!(ran.status.success(), "{ran:?}");
     let report = tier.report();
