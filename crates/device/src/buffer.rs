@@ -39,6 +39,16 @@ impl AlignedBuf {
         let len = bytes.max(1).next_multiple_of(ALIGNMENT);
         Self { pointer: pages::take(len), len }
     }
+
+    /// Its first byte, for who keeps other things in it than bytes and makes no slice of these.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// How many bytes, for the same.
+    pub(crate) fn capacity(&self) -> usize {
+        self.len
+    }
 }
 
 impl Drop for AlignedBuf {

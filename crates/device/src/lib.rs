@@ -14,6 +14,7 @@ mod meter;
 mod name;
 mod names;
 mod paced;
+mod page_vec;
 mod pages;
 pub mod planted;
 pub mod sim;
@@ -27,6 +28,7 @@ pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
 pub use names::SureNames;
 pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing, Sleep, thread_took};
+pub use page_vec::PageVec;
 pub use ticket::{Pending, Ticket};
 pub use view::{Holder, View};
 

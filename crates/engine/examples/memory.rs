@@ -2,15 +2,15 @@
 //! `cargo run --release -p cuesta --example memory -- DIR [MEBIBYTES] [PROFILE] [CASE]`.
 //!
 //! Each case runs in a process of its own, with a memory number of so many mebibytes (128), four times as many bytes of fast tier, and about six
-//! times as many of data, in profile `leveled` or another; the anonymous resident memory is looked at fifty times a second, from before the store is opened until after
-//! the work. Told is how much it grew at most. Without a case all of them are run.
+//! times as many of data, in profile `leveled` or another; the anonymous resident memory is looked at fifty times a second, as long as the work takes.
+//! Told is how much it grew at most since before the store was opened, and what the store had counted then. Without a case all of them are run.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
 use cuesta::{Db, Durability, Options, Profile, Range, TierOptions};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -188,29 +188,33 @@ fn main() -> Result<(), Failure> {
     // What callers hold is theirs.
     let mut values = vec![vec![1; value_bytes(case, &options) as usize]; THREADS as usize];
     let before = resident();
-    let (peak, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    std::thread::scope(|scope| -> Result<(), Failure> {
+    let db = Db::open(&options)?;
+    let done = AtomicBool::new(false);
+    let (highest, held) = std::thread::scope(|scope| -> Result<_, Failure> {
         let sampler = scope.spawn(|| {
+            let mut highest = (0, db.stats().memory);
             while !done.load(Ordering::Relaxed) {
-                peak.fetch_max(resident(), Ordering::Relaxed);
+                let now = resident();
+                if now > highest.0 {
+                    highest = (now, db.stats().memory);
+                }
                 std::thread::sleep(Duration::from_millis(20));
             }
+            highest
         });
-        let db = Db::open(&options)?;
         let ran = run(case, &db, memory, &mut values);
         done.store(true, Ordering::Relaxed);
-        drop(sampler.join());
-        ran?;
-        let mib = |bytes: u64| bytes as f64 / MIB as f64;
-        let grown = peak.load(Ordering::Relaxed).saturating_sub(before);
-        let stats = db.stats().memory;
-        println!(
-            "{case:>14}: {:.1} MiB at most, with a number of {:.0} MiB: {:+.1} MiB ({stats:?})",
-            mib(grown),
-            mib(memory),
-            mib(grown) - mib(memory)
-        );
-        Ok(db.close()?)
+        let highest = sampler.join().map_err(|_| "the thread that looks at memory panicked")?;
+        ran.map(|()| highest)
     })?;
+    let mib = |bytes: u64| bytes as f64 / MIB as f64;
+    let grown = highest.saturating_sub(before);
+    println!(
+        "{case:>14}: {:.1} MiB at most, with a number of {:.0} MiB: {:+.1} MiB (then {held:?})",
+        mib(grown),
+        mib(memory),
+        mib(grown) - mib(memory)
+    );
+    db.close()?;
     Ok(std::fs::remove_dir_all(dir)?)
 }

@@ -30,9 +30,11 @@ pub(crate) enum Holder {
     Index = 4,
     /// Those of the present version.
     RangeTombstones = 5,
+    /// What flushes, demotions and promotions list: what goes where.
+    Jobs = 6,
 }
 
-const HOLDERS: usize = 6;
+const HOLDERS: usize = 7;
 
 /// The number and what is held of it.
 #[derive(Debug)]

@@ -91,6 +91,7 @@ fn what_went_to_slots_survives_a_kill_and_other_settings() {
         // Opened as a store that writes a log: slots are read all the same.
         let with_log = Options { log_free: false, ..log_free() };
         let db = open(sched, &disk, &with_log);
+        assert_eq!(db.stats().opened.torn_slots, 0);
         assert_eq!((prefix(&db, 20), db.get(key(4)).unwrap().unwrap().to_vec()), (20, b"other".to_vec()));
         db.put(key(5), b"logged").unwrap();
         let disk = disk.kill();
@@ -110,6 +111,7 @@ fn a_synced_write_in_a_slot_survives_a_power_cut_with_all_before_it() {
         put_synced(&db, 10);
         (11..20).for_each(|i| assert!(db.put(key(i), [1; 100]).is_ok()));
         assert_eq!(in_slots(&db), 20);
+        let mut torn = 0;
         for seed in 0..40 {
             let image = disk.clone();
             let after = image.after_cut(Survival::Random, &mut Rng::new(seed)).on(sched);
@@ -118,8 +120,10 @@ fn a_synced_write_in_a_slot_survives_a_power_cut_with_all_before_it() {
             assert!(there >= 11, "{there}");
             let all = db.scan(Range::all()).unwrap().count() as u64;
             assert_eq!(all, there + 1, "what is left is no prefix of what was written");
+            torn += db.stats().opened.torn_slots;
             db.close().unwrap();
         }
+        assert!(torn > 0, "no cut has torn a slot");
         drop(db);
     });
 }

@@ -234,6 +234,39 @@ fn a_store_that_has_lost_a_slab_goes_on_with_all_else() {
 }
 
 #[test]
+fn what_is_lost_never_goes_down() {
+    on_a_disk(|sched, disk| {
+        let options = small();
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        (0..100).for_each(|i| assert!(db.put(key(i), vec![1; 1000]).is_ok()));
+        db.flush().unwrap();
+        db.close().unwrap();
+        for file in disk.files(0).iter().filter(|file| file.name.starts_with("slab-")) {
+            disk.remove_file(0, &file.name);
+        }
+        let db = open();
+        let lost = (0..100).filter(|i| db.get(key(*i)).is_err()).count();
+        assert!(lost > 50, "{lost}");
+        // Room is short behind those keys, and again and again it is made of what can go.
+        (0..3000).for_each(|i| assert!(db.put(format!("other{:04}", i % 1500), vec![2; 1000]).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let selections = || db.stats().objects.unwrap().selections;
+        let before = selections();
+        assert!(before > 0 && before < 1000, "{before}");
+        for i in 0..10 {
+            db.put(format!("other{i:04}"), vec![3; 1000]).unwrap();
+            db.flush().unwrap();
+        }
+        db.wait_for_background().unwrap();
+        assert!(selections() < before + 20, "{} after {before}", selections());
+        assert_eq!((0..100).filter(|i| db.get(key(*i)).is_err()).count(), lost);
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn versions_that_snapshots_hold_stay_within_the_tier() {
     on_a_disk(|sched, disk| {
         let options = small();

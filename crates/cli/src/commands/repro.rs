@@ -181,8 +181,9 @@ fn print_claim(claim: &Claim) -> Result<()> {
         (None, true) => "met".to_owned(),
         (None, false) => "MISSED".to_owned(),
     };
+    let stretch = claim.stretch.map_or(String::new(), |stretch| format!(", better still {stretch:.2}"));
     print_line(&format!(
-        "{}\n  {}\n  paper {:.2}, measured {measured}, target {}: {met}",
+        "{}\n  {}\n  paper {:.2}, measured {measured}, target {}{stretch}: {met}",
         claim.id, claim.claim, claim.paper_value, claim.target,
     ))
 }

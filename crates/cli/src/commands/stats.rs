@@ -79,6 +79,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "seconds": stats.opened.took.as_secs_f64(),
             "log_seconds": stats.opened.log_took.as_secs_f64(),
             "log_bytes": stats.opened.log_bytes,
+            "torn_slots": stats.opened.torn_slots,
         },
         "sequence": stats.sequence,
         "tiers": tiers,
@@ -95,6 +96,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "keyspace_bytes": stats.memory.keyspace_bytes,
             "index_bytes": stats.memory.index_bytes,
             "range_bytes": stats.memory.range_bytes,
+            "job_bytes": stats.memory.job_bytes,
         },
         "objects": stats.objects.map(objects_json),
         "ratios": {

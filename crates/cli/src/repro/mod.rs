@@ -45,6 +45,9 @@ pub(crate) struct Claim {
     pub(crate) claim: &'static str,
     pub(crate) paper_value: f64,
     pub(crate) target: Target,
+    /// What would be better still: at least, or at most, as for the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stretch: Option<f64>,
     /// The median; `None` if it could not be measured.
     pub(crate) measured: Option<f64>,
     /// The quartiles.
@@ -95,7 +98,15 @@ pub(crate) struct Statement {
     pub(crate) claim: &'static str,
     pub(crate) paper_value: f64,
     pub(crate) target: Target,
+    pub(crate) stretch: Option<f64>,
     pub(crate) measured: Vec<f64>,
+}
+
+impl Statement {
+    /// With what would be better still than the target.
+    fn stretching_to(self, stretch: f64) -> Self {
+        Self { stretch: Some(stretch), ..self }
+    }
 }
 
 /// A paper.
@@ -156,6 +167,7 @@ impl Experiment {
                 claim: statement.claim,
                 paper_value: statement.paper_value,
                 target: statement.target,
+                stretch: statement.stretch,
                 measured: quartiles.map(|of| of.median),
                 spread: quartiles.map(|of| [of.lower, of.upper]),
                 invalid: invalid.clone(),

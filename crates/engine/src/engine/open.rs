@@ -488,6 +488,8 @@ struct Recovered {
     /// It was little enough to be left in the logs that it came from.
     is_little: bool,
     bytes: u64,
+    /// Announced slots whose bytes were worth nothing.
+    torn_slots: u64,
 }
 
 /// Batches as they came out of a log: records with holes for their headers, and each one's numbers and payload length.
@@ -556,6 +558,7 @@ impl Found {
         let now = world.sched.now();
         let mut recovered = self.replay(&options)?;
         (opened.log_took, opened.log_bytes) = (world.sched.now() - now, recovered.bytes);
+        opened.torn_slots = recovered.torn_slots;
         let store = self.superblocks[0].store;
         let has_store = self.catalog.profile.has_store();
         let (tiers, garbage) = (&self.tiers, &self.tables.garbage);
@@ -687,6 +690,7 @@ impl Found {
         let is_closed = superblock.log_end != Position::default();
         let durable = if is_closed { self.catalog.last_seq } else { Seq(0) };
         let mut in_order = InOrder::find(&self.tiers, garbage, superblock.store, &self.catalog, durable)?;
+        let torn_slots = in_order.as_ref().map_or(0, InOrder::torn);
         let manifest_end = self.manifest.end;
         // What several memtables had may be in one log; of those that are flushed nothing comes back, range tombstones least of all:
         // tables have been told of newer ones.
@@ -729,7 +733,7 @@ impl Found {
         if let Some(in_order) = in_order {
             log.last_seq = in_order.end(&mut take)?;
         }
-        Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little, bytes })
+        Ok(Recovered { log, writer, memtable, sealed, tables, copied, is_little, bytes, torn_slots })
     }
 
     /// Writes a replayed memtable as tables: their run's age, what they are, and what it deletes ranges by.

@@ -109,6 +109,9 @@ pub struct OpenStats {
     pub log_took: Duration,
     /// Bytes of keys and values, with their framing, that the log held.
     pub log_bytes: u64,
+    /// Slots for writes without a log ([`crate::Options::log_free`]) with bytes that are torn, or another slot's, and were dropped; what an
+    /// earlier crash left in slots that are not used since is among them.
+    pub torn_slots: u64,
 }
 
 /// Bytes of memory, by holder.
@@ -134,6 +137,8 @@ pub struct MemoryStats {
     pub index_bytes: u64,
     /// Range tombstones that were flushed.
     pub range_bytes: u64,
+    /// What flushes, demotions and promotions of the store below the memtable list: what goes where.
+    pub job_bytes: u64,
 }
 
 /// The cache, in numbers, since the store was made.
@@ -285,6 +290,7 @@ impl Engine {
             keyspace_bytes: held.held(Holder::Keyspaces),
             index_bytes: held.held(Holder::Index),
             range_bytes: held.held(Holder::RangeTombstones),
+            job_bytes: held.held(Holder::Jobs),
         };
         let state = match (self.failure.get(), self.background.out_of_room()) {
             (Some(cause), _) => StoreState::ReadOnly(cause.to_string()),
@@ -409,7 +415,11 @@ impl fmt::Display for Stats {
         }
         let [took, log_took] = [self.opened.took, self.opened.log_took].map(|took| took.as_secs_f64() * 1e3);
         let log_bytes = Size(self.opened.log_bytes);
-        writeln!(f, "opened     in {took:.1} ms, {log_took:.1} ms of it for {log_bytes} of log")?;
+        write!(f, "opened     in {took:.1} ms, {log_took:.1} ms of it for {log_bytes} of log")?;
+        match self.opened.torn_slots {
+            0 => writeln!(f)?,
+            torn => writeln!(f, ", {torn} torn slots dropped")?,
+        }
         for (i, tier) in self.tiers.iter().enumerate() {
             let share = tier.used_bytes as f64 * 100.0 / tier.capacity_bytes.max(1) as f64;
             let (used, capacity) = (Size(tier.used_bytes), Size(tier.capacity_bytes));
@@ -428,7 +438,8 @@ impl fmt::Display for Stats {
         let m = &self.memory;
         writeln!(
             f,
-            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}, index {}, ranges {}",
+            "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}, index {}, ranges {}, \
+             jobs {}",
             Size(m.limit_bytes),
             Size(m.memtable_bytes),
             Size(m.cache_bytes),
@@ -438,7 +449,8 @@ impl fmt::Display for Stats {
             Size(m.write_bytes),
             Size(m.keyspace_bytes),
             Size(m.index_bytes),
-            Size(m.range_bytes)
+            Size(m.range_bytes),
+            Size(m.job_bytes)
         )?;
         if let Some(o) = &self.objects {
             let index = m.index_bytes as f64 / o.objects.max(1) as f64;

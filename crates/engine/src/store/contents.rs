@@ -11,6 +11,9 @@ use crate::error::{Error, Result};
 use crate::key::{Entry, Trailer};
 use std::sync::Arc;
 
+/// Entries that are looked at where a smaller sample had nothing but lost ones.
+const SECOND_SAMPLE: u64 = 4096;
+
 /// See the module's head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
@@ -170,15 +173,34 @@ impl Contents {
         self
     }
 
+    /// Bytes of a slot; 0 if its slab is lost, for what was in it cannot be written anywhere else.
+    pub(crate) fn bytes_at(&self, location: Location) -> u64 {
+        let whole = self.slab(location.slab).ok().filter(|slab| slab.lost().is_none());
+        whole.map_or(0, |slab| slab.meta.slot_bytes)
+    }
+
     /// Bytes of slots between two positions, from so many of the entries there, evenly.
     pub(crate) fn slot_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
+        let bytes = |at: Location| self.slab(at.slab).map_or(0, |slab| slab.meta.slot_bytes);
+        self.sampled(from, to, sample, &bytes)
+    }
+
+    /// The same without slots of slabs that are lost. Where a few entries know of no others, more are looked at: what is left there
+    /// would never go down.
+    pub(crate) fn whole_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
+        let bytes = |at: Location| self.bytes_at(at);
+        match self.sampled(from, to, sample, &bytes) {
+            0 => self.sampled(from, to, SECOND_SAMPLE, &bytes),
+            bytes => bytes,
+        }
+    }
+
+    fn sampled(&self, from: Position, to: Position, sample: u64, bytes_at: &dyn Fn(Location) -> u64) -> u64 {
         let entries = self.index.count(from, to);
         let step = entries.div_ceil(sample).max(1);
         let (mut at, mut seen, mut bytes) = (from, 0, 0);
         while at < to {
-            if let Some(location) = self.index.location(at) {
-                bytes += self.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
-            }
+            bytes += self.index.location(at).map_or(0, bytes_at);
             at = self.index.skip(at, step);
             seen += 1;
         }

@@ -32,7 +32,7 @@ struct Run<'w, 'e> {
     slab: Arc<Slab>,
     device: Arc<dyn Device>,
     pages: Range<u64>,
-    writes: &'w [Write<'e>],
+    writes: &'w [&'w Write<'e>],
     /// No edit names what is written yet: up to which number everything is durable.
     durable: Option<Seq>,
 }
@@ -104,13 +104,13 @@ impl Drop for Flight<'_, '_> {
 }
 
 /// How many of `writes`, which are sorted by place, make a run, and its pages. Two runs never share a page.
-fn first_run(slab: &Slab, writes: &[Write<'_>], is_early: bool) -> (usize, Range<u64>) {
+fn first_run(slab: &Slab, writes: &[&Write<'_>], is_early: bool) -> (usize, Range<u64>) {
     let extent = |(location, entry): &Write<'_>| {
         let from = slab.meta.offset(location.slot);
         pages_of(from, from + if is_early { early_bytes(entry) } else { object_bytes(entry) })
     };
-    let mut pages = extent(&writes[0]);
-    let joins = |write: &&Write<'_>| {
+    let mut pages = extent(writes[0]);
+    let joins = |write: &&&Write<'_>| {
         if write.0.slab != slab.meta.number {
             return false;
         }
@@ -134,17 +134,18 @@ pub(crate) fn fill(
     tiers: &Tiers,
     contents: &Contents,
     new: &BTreeSet<u64>,
-    writes: &mut [Write<'_>],
+    writes: &mut [&Write<'_>],
     durable: Option<Seq>,
     cause: Cause,
     check: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Vec<Arc<Slab>>> {
-    writes.sort_by_key(|(location, _)| *location);
+    // No two have the same place, and a stable sort would take memory.
+    writes.sort_unstable_by_key(|(location, _)| *location);
     let mut devices: BTreeMap<u64, Arc<dyn Device>> = BTreeMap::new();
     let (mut reading, mut writing) = (Flight::default(), Flight::default());
-    let (mut rest, mut done): (&[Write<'_>], u64) = (writes, 0);
+    let (mut rest, mut done): (&[&Write<'_>], u64) = (writes, 0);
     loop {
-        while let Some((first, _)) = rest.first().filter(|_| !reading.is_full()) {
+        while let Some((first, _)) = rest.first().copied().filter(|_| !reading.is_full()) {
             let slab = contents.slab(first.slab)?.clone();
             let device = devices.entry(first.slab).or_insert_with(|| slab.metered(tiers, cause)).clone();
             let (count, pages) = first_run(&slab, rest, durable.is_some());

@@ -11,7 +11,7 @@
 
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
-use cuesta_device::{ALIGNMENT, AlignedBuf};
+use cuesta_device::{ALIGNMENT, AlignedBuf, ByteBuf, PageVec};
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -383,8 +383,13 @@ impl Index {
 
     /// The index after `changes`, each of which says where all versions of its key lie from now on.
     pub(crate) fn changed(&self, changes: &Changes) -> Self {
+        self.changed_by(changes.iter())
+    }
+
+    /// The same by changes that come one by one, in key order.
+    pub(crate) fn changed_by<'a>(&self, changes: impl Iterator<Item = (&'a [u8], &'a [Location])>) -> Self {
         let mut made = IndexBuilder::default();
-        let mut changes = changes.iter().peekable();
+        let mut changes = changes.peekable();
         let (mut key, mut here) = (Vec::new(), Vec::new());
         for (i, leaf) in self.leaves.iter().enumerate() {
             let ends_before = |key: &[u8]| {
@@ -432,47 +437,54 @@ impl fmt::Debug for Index {
     }
 }
 
-/// Keys in ascending order, each with where its versions lie, newest first; none for a key that is gone.
+/// Keys in ascending order, each with where its versions lie, newest first; none for a key that is gone. In pages of its own, as a leaf is, but for keys
+/// that are few.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    keys: Vec<u8>,
-    locations: Vec<Location>,
-    /// Where each key, and its locations, end.
-    ends: Vec<(usize, usize)>,
+    keys: ByteBuf,
+    locations: PageVec<Location>,
+    /// Of each key the length, and how many locations it has.
+    lens: PageVec<(u32, u32)>,
 }
 
 impl Changes {
     /// `key` comes after all that were pushed before.
     pub(crate) fn push(&mut self, key: &[u8], locations: impl IntoIterator<Item = Location>) {
         self.keys.extend_from_slice(key);
+        let before = self.locations.len();
         self.locations.extend(locations);
-        self.ends.push((self.keys.len(), self.locations.len()));
+        self.lens.push((key.len() as u32, (self.locations.len() - before) as u32));
     }
 
-    /// The same in up to so many parts, of about as many keys each, in key order; at least one.
-    pub(crate) fn split(self, parts: usize) -> Vec<Self> {
-        if parts < 2 || self.ends.len() < parts {
-            return vec![self];
-        }
-        let each = self.ends.len().div_ceil(parts);
-        let mut made: Vec<Self> = Vec::with_capacity(parts);
-        for (i, (key, locations)) in self.iter().enumerate() {
-            if i % each == 0 {
-                made.push(Self::default());
-            }
-            if let Some(part) = made.last_mut() {
-                part.push(key, locations.iter().copied());
-            }
-        }
-        made
+    /// How many keys.
+    pub(crate) fn len(&self) -> usize {
+        self.lens.len()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&[u8], &[Location])> {
-        let mut from = (0, 0);
-        self.ends.iter().map(move |to| {
-            let found = (&self.keys[from.0..to.0], &self.locations[from.1..to.1]);
-            from = *to;
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[Location])> {
+        self.part(0, 1)
+    }
+
+    /// Part `i` of `parts`, of about as many keys each, in key order; linear in the keys before it.
+    pub(crate) fn part(&self, i: usize, parts: usize) -> impl Iterator<Item = (&[u8], &[Location])> {
+        let [from, to] = [i, i + 1].map(|i| i * self.lens.len() / parts);
+        let (before, part) = self.lens[..to].split_at(from);
+        let mut at = before.iter().fold((0, 0), |at, len| (at.0 + len.0 as usize, at.1 + len.1 as usize));
+        part.iter().map(move |len| {
+            let to = (at.0 + len.0 as usize, at.1 + len.1 as usize);
+            let found = (&self.keys[at.0..to.0], &self.locations[at.1..to.1]);
+            at = to;
             found
+        })
+    }
+
+    /// What all of `these` have, in key order; of a key that several have, what the last says.
+    pub(crate) fn merged(these: &[Self]) -> impl Iterator<Item = (&[u8], &[Location])> {
+        let mut rest: Vec<_> = these.iter().map(|changes| changes.iter().peekable()).collect();
+        std::iter::from_fn(move || {
+            let key = rest.iter_mut().filter_map(|changes| changes.peek().map(|(key, _)| *key)).min()?;
+            let same = rest.iter_mut().filter_map(|changes| changes.next_if(|(other, _)| *other == key));
+            same.last()
         })
     }
 }
@@ -631,9 +643,10 @@ mod tests {
         let before = Index::default().changed(&first());
         let at_once = before.changed(&second());
         for parts in [1, 2, 7, 5000] {
-            let split = second().split(parts);
-            assert_eq!(split.len(), if parts > 900 { 1 } else { parts });
-            let in_parts = split.iter().fold(before.clone(), |index, part| index.changed(part));
+            let second = second();
+            let in_parts =
+                (0..parts).fold(before.clone(), |index, i| index.changed_by(second.part(i, parts)));
+            assert_eq!((0..parts).map(|i| second.part(i, parts).count()).sum::<usize>(), second.len());
             assert_eq!((all(&in_parts), in_parts.entries()), (all(&at_once), at_once.entries()));
         }
         for _ in 0..50 {
@@ -649,6 +662,26 @@ mod tests {
             assert!(around <= 2 * LEAF_BYTES / 8, "{around}");
         }
         assert_eq!(at_once.between(b"", b"").entries(), 0);
+    }
+
+    #[test]
+    fn of_changes_that_are_merged_the_last_word_on_a_key_counts() {
+        let mut rng = Rng::new(2);
+        let (mut all, mut oracle) = (Vec::new(), Oracle::new());
+        for slab in 0..4 {
+            let keys: Oracle = (0..300)
+                .map(|slot| {
+                    let at = Location { slab, slot, holds: Holds::Value };
+                    (some_key(&mut rng), vec![at; rng.below(3) as usize])
+                })
+                .collect();
+            let mut changes = Changes::default();
+            keys.iter().for_each(|(key, locations)| changes.push(key, locations.iter().copied()));
+            all.push(changes);
+            oracle.extend(keys);
+        }
+        let merged = Changes::merged(&all).map(|(key, locations)| (key.to_vec(), locations.to_vec()));
+        assert!(merged.eq(oracle) && Changes::merged(&[]).next().is_none());
     }
 
     #[test]

@@ -407,10 +407,17 @@ impl Slab {
     }
 
     /// The object in `slot`, whose bytes these are, if it was written before an edit named it; and up to which number everything was
-    /// durable then.
-    pub(crate) fn decode_early<'a>(&self, slot: u32, bytes: &'a [u8]) -> Option<(Entry<'a>, Seq)> {
-        let object = self.decode_object(slot, bytes).ok()?;
-        object.durable.map(|durable| (object.entry, durable))
+    /// durable then. `None` for what is empty, or of an earlier use of the slot.
+    ///
+    /// # Errors
+    /// When a checksum, which is over the place as well, does not match: torn, or another slot's bytes.
+    pub(crate) fn decode_early<'a>(&self, slot: u32, bytes: &'a [u8]) -> Decode<Option<(Entry<'a>, Seq)>> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let object = decode(bytes, self.place(slot))?;
+        let is_of_this_use = self.check_generation(slot, object.generation).is_ok();
+        Ok(object.durable.filter(|_| is_of_this_use).map(|durable| (object.entry, durable)))
     }
 
     fn corrupt(&self, slot: u32, why: impl fmt::Display) -> Error {

@@ -15,6 +15,7 @@ use super::generation::Generations;
 use super::index::{Holds, Location};
 use super::slab::SlabMeta;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::DerefMut;
 use std::sync::{Arc, Weak};
 
 /// Neighbouring slots.
@@ -35,8 +36,14 @@ impl SlotRun {
         self.from..self.from.saturating_add(self.len)
     }
 
+    /// Its slots, for who does not ask what they hold.
+    pub(crate) fn locations(&self) -> impl Iterator<Item = Location> {
+        let slab = self.slab;
+        self.slots().map(move |slot| Location { slab, slot, holds: Holds::Value })
+    }
+
     /// `slots` as runs, by place.
-    pub(crate) fn of(mut slots: Vec<Location>) -> Vec<Self> {
+    pub(crate) fn of(mut slots: impl DerefMut<Target = [Location]>) -> Vec<Self> {
         slots.sort_unstable();
         let follows = |a: &Location, b: &Location| a.slab == b.slab && a.slot + 1 == b.slot;
         let run = |run: &[Location]| Self { slab: run[0].slab, from: run[0].slot, len: run.len() as u32 };
@@ -90,7 +97,7 @@ impl Slots {
 
     /// The same as runs of slab `slab`.
     pub(crate) fn runs(&self, slab: u64) -> Vec<SlotRun> {
-        SlotRun::of(self.iter().map(|slot| Location { slab, slot, holds: Holds::Value }).collect())
+        SlotRun::of(self.iter().map(|slot| Location { slab, slot, holds: Holds::Value }).collect::<Vec<_>>())
     }
 
     /// The first slot at or after `from`, and below `end`, that is not in the set.
@@ -139,7 +146,7 @@ pub(crate) struct Space {
     /// By class: the slabs, and the one that slots are given out of.
     classes: BTreeMap<u64, (Vec<u64>, Option<u64>)>,
     /// Freed slots, and the last moment at which they were live; oldest first.
-    waiting: VecDeque<(Weak<Moment>, Vec<Location>)>,
+    waiting: VecDeque<(Weak<Moment>, Vec<SlotRun>)>,
     /// Slabs that no edit names yet: only who has made them may use them.
     fresh: BTreeSet<u64>,
     /// Slabs of which no slot is given out any more.
@@ -171,8 +178,8 @@ impl Space {
     /// taken is being written to.
     pub(crate) fn close(&mut self, slot_bytes: u64, live: &dyn Fn(u64) -> u32) -> Vec<Location> {
         let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
-        for at in self.waiting.iter().flat_map(|(_, slots)| slots) {
-            *waiting.entry(at.slab).or_default() += 1;
+        for run in self.waiting.iter().flat_map(|(_, runs)| runs) {
+            *waiting.entry(run.slab).or_default() += run.len;
         }
         let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
         let quiet = slabs.iter().filter_map(|number| self.slabs.get(number)).filter(|slab| {
@@ -299,15 +306,15 @@ impl Space {
     }
 
     /// Slots that were live at `last`, and are not at what came after it.
-    pub(crate) fn free_after(&mut self, last: &Arc<Moment>, slots: Vec<Location>) {
+    pub(crate) fn free_after(&mut self, last: &Arc<Moment>, slots: Vec<SlotRun>) {
         self.waiting.push_back((Arc::downgrade(last), slots));
     }
 
     /// Takes back what nobody can see any more.
     pub(crate) fn collect(&mut self) {
         while self.waiting.front().is_some_and(|(last, _)| last.strong_count() == 0) {
-            let slots = self.waiting.pop_front().map_or_else(Vec::new, |(_, slots)| slots);
-            self.give_back(slots);
+            let runs = self.waiting.pop_front().map_or_else(Vec::new, |(_, runs)| runs);
+            self.give_back(runs.iter().flat_map(SlotRun::locations));
         }
     }
 
@@ -330,7 +337,11 @@ impl Space {
 
     /// Bytes of slots that wait until nobody can see them.
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.waiting.iter().map(|(_, slots)| self.bytes_of(slots)).sum()
+        let bytes = |run: &SlotRun| {
+            let slab = self.slabs.get(&run.slab);
+            slab.map_or(0, |slab| u64::from(run.len) * slab.meta.slot_bytes)
+        };
+        self.waiting.iter().flat_map(|(_, runs)| runs).map(bytes).sum()
     }
 
     /// Bytes of some slots.
@@ -443,8 +454,8 @@ mod tests {
         space.add(slab(1, 100, 2), Slots::default());
         let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, Holds::Value)).collect();
         let (first, second) = (Arc::new(Moment), Arc::new(Moment));
-        space.free_after(&first, vec![slots[0]]);
-        space.free_after(&second, vec![slots[1]]);
+        space.free_after(&first, SlotRun::of(vec![slots[0]]));
+        space.free_after(&second, SlotRun::of(vec![slots[1]]));
         drop(second);
         space.collect();
         // Who holds the first may look into what was freed after it, too.

@@ -11,7 +11,7 @@
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Record, Spread, Stage, Turn};
 use crate::measure::summary::{Numbers, turns};
-use crate::repro::numbers::{median, table};
+use crate::repro::numbers::{median, statement, table};
 use crate::repro::{Run, Setting, Statement, Target, run};
 use cuesta_bench::{Config, Keys, Length, Values, Workload};
 use std::collections::BTreeSet;
@@ -125,20 +125,20 @@ pub(super) fn figure_2(records: &[&Record]) -> Vec<Statement> {
     };
     let from_flash = |turn: &Turn| Numbers::of(turn).reads[1];
     vec![
-        Statement {
-            id: "prismdb/fig2a/compaction-in-nvm",
-            claim: "more than 80 % of a tiered RocksDB's compaction time goes into levels on NVM",
-            paper_value: 0.8,
-            target: Target::AtLeast(0.8),
-            measured: of(record, HET, merged),
-        },
-        Statement {
-            id: "prismdb/fig2b/reads-from-flash",
-            claim: "42 % of a tiered RocksDB's reads are served from flash",
-            paper_value: 0.42,
-            target: Target::Between(0.42 / FACTOR, 0.42 * FACTOR),
-            measured: of(record, HET, from_flash),
-        },
+        statement(
+            "prismdb/fig2a/compaction-in-nvm",
+            "more than 80 % of a tiered RocksDB's compaction time goes into levels on NVM",
+            0.8,
+            Target::AtLeast(0.8),
+            of(record, HET, merged),
+        ),
+        statement(
+            "prismdb/fig2b/reads-from-flash",
+            "42 % of a tiered RocksDB's reads are served from flash",
+            0.42,
+            Target::Between(0.42 / FACTOR, 0.42 * FACTOR),
+            of(record, HET, from_flash),
+        ),
     ]
 }
 
@@ -149,26 +149,26 @@ pub(super) fn table_2(records: &[&Record]) -> Vec<Statement> {
     let (nvm_qlc, het_nvm, het_qlc) = (121.0 / 54.0, 93.0 / 121.0, 93.0 / 54.0);
     let around = |value: f64| Target::Between(value / FACTOR, value * FACTOR);
     vec![
-        Statement {
-            id: "prismdb/table2/nvm-over-qlc",
-            claim: "RocksDB on NVM does 2.2 times the operations of RocksDB on QLC",
-            paper_value: nvm_qlc,
-            target: around(nvm_qlc),
-            measured: ratio(NVM, QLC),
-        },
-        Statement {
-            id: "prismdb/table2/het-over-nvm",
-            claim: "a tiered RocksDB does 23 % fewer operations than one on NVM",
-            paper_value: het_nvm,
-            target: around(het_nvm),
-            measured: ratio(HET, NVM),
-        },
-        Statement {
-            id: "prismdb/table2/het-over-qlc",
-            claim: "a tiered RocksDB does 1.7 times the operations of one on QLC",
-            paper_value: het_qlc,
-            target: around(het_qlc),
-            measured: ratio(HET, QLC),
-        },
+        statement(
+            "prismdb/table2/nvm-over-qlc",
+            "RocksDB on NVM does 2.2 times the operations of RocksDB on QLC",
+            nvm_qlc,
+            around(nvm_qlc),
+            ratio(NVM, QLC),
+        ),
+        statement(
+            "prismdb/table2/het-over-nvm",
+            "a tiered RocksDB does 23 % fewer operations than one on NVM",
+            het_nvm,
+            around(het_nvm),
+            ratio(HET, NVM),
+        ),
+        statement(
+            "prismdb/table2/het-over-qlc",
+            "a tiered RocksDB does 1.7 times the operations of one on QLC",
+            het_qlc,
+            around(het_qlc),
+            ratio(HET, QLC),
+        ),
     ]
 }

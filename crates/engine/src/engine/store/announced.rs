@@ -187,7 +187,8 @@ impl Engine {
             writes.iter().map(|(at, entry)| (entry.trailer.seq(), *at)).collect();
         let contents: Arc<Contents> = self.current.load().contents.clone();
         let none = BTreeSet::new();
-        match fill(&self.tiers, &contents, &none, &mut writes, Some(durable), Cause::Log, &|_| Ok(())) {
+        let mut by_place: Vec<&Write<'_>> = writes.iter().collect();
+        match fill(&self.tiers, &contents, &none, &mut by_place, Some(durable), Cause::Log, &|_| Ok(())) {
             Ok(touched) => {
                 store.log_free.fetch_add(filled.len() as u64, Ordering::Relaxed);
                 unsynced.extend(touched.into_iter().map(|slab| (slab.meta.number, slab)));
@@ -289,7 +290,7 @@ impl Engine {
             announced: runs_announced(&slots),
             ..Edit::default()
         };
-        let committed = self.replace_contents(store, &before, after, (edit, Vec::new()), false);
+        let committed = self.replace_contents(store, &before, after, edit, false);
         let manifest_end = self.root.take().manifest.end();
         let mut state = store.state.lock();
         state.pool.manifest_end = manifest_end;
@@ -338,7 +339,7 @@ impl Engine {
         }
         let before = self.current.load().contents.clone();
         let edit = Edit { withdrawn: runs_announced(&slots), ..Edit::default() };
-        let committed = self.replace_contents(store, &before, (*before).clone(), (edit, Vec::new()), false);
+        let committed = self.replace_contents(store, &before, (*before).clone(), edit, false);
         let mut state = store.state.lock();
         match committed {
             Ok(()) => {
@@ -379,6 +380,8 @@ pub(in crate::engine) struct InOrder {
     highest: Seq,
     /// Up to here everything was durable, by all that was found.
     durable: Seq,
+    /// Slots whose bytes are torn, or another slot's.
+    torn: u64,
 }
 
 impl InOrder {
@@ -397,7 +400,7 @@ impl InOrder {
             return Ok(None);
         }
         let flushed = if planted::has(Bug::FlushedSlotsBelieved) { Seq(0) } else { catalog.flushed };
-        let mut found = Vec::new();
+        let (mut found, mut torn) = (Vec::new(), 0);
         for (slab, slots) in &catalog.announced {
             let missing = || Error::internal(format!("slab {slab} has announced slots and is not there"));
             let state = catalog.slabs.get(slab).ok_or_else(missing)?;
@@ -409,17 +412,25 @@ impl InOrder {
             let slots: Vec<u32> = slots.iter().collect();
             slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
                 // What is not whole was never acknowledged, or its number will be missed.
-                let Some((entry, synced)) = slab.decode_early(slot, bytes) else { return };
-                if entry.trailer.seq() > flushed {
-                    durable = durable.max(synced);
-                    found.extend(Early::of(&entry));
+                match slab.decode_early(slot, bytes) {
+                    Ok(Some((entry, synced))) if entry.trailer.seq() > flushed => {
+                        durable = durable.max(synced);
+                        found.extend(Early::of(&entry));
+                    }
+                    Ok(_) => {}
+                    Err(_) => torn += 1,
                 }
             })?;
         }
         found.sort_unstable_by_key(|early: &Early| early.seq);
         let highest = found.last().map_or(flushed, |last| last.seq);
         let early = found.into_iter().peekable();
-        Ok(Some(Self { early, next: flushed.0 + 1, is_cut: false, highest, durable }))
+        Ok(Some(Self { early, next: flushed.0 + 1, is_cut: false, highest, durable, torn }))
+    }
+
+    /// Slots whose bytes are torn, or another slot's: nobody was promised them, or their numbers will be missed.
+    pub(in crate::engine) fn torn(&self) -> u64 {
+        self.torn
     }
 
     /// Takes in a batch of the log, after the slots' entries that come before it; nothing once a number was missing.
@@ -492,7 +503,7 @@ mod tests {
             early.iter().map(|seq| Early { seq: Seq(*seq), payload: b"slot".to_vec() }).collect();
         let highest = early.last().map_or(Seq(flushed), |last| last.seq);
         let early = early.into_iter().peekable();
-        InOrder { early, next: flushed + 1, is_cut: false, highest, durable: Seq(durable) }
+        InOrder { early, next: flushed + 1, is_cut: false, highest, durable: Seq(durable), torn: 0 }
     }
 
     /// What comes of slots and batches, as text: where each number was found; then the last, and the highest.

@@ -12,23 +12,23 @@
 //! paper's hot objects stay the only version, which is best for what is written again before it cools.
 
 use super::promote::{Rising, is_erased};
-use super::{Filling, Store, asked};
+use super::{Filling, PLANNED_BYTES, Store, asked};
 use crate::engine::Engine;
 use crate::engine::admission::{Leaving, Work};
 use crate::engine::iterate::Source;
 use crate::engine::jobs::{Need, RunJob, is_refusal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key;
+use crate::memory::Holder;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
 use crate::range_tombstones::Erased;
-use crate::store::{Changes, Contents, Holds, Index, Location, SlotRun, StoreCursor};
+use crate::store::{Changes, Contents, Holds, Index, IndexBuilder, Location, SlotRun, StoreCursor};
 use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Level, Run, TableHandle, TableMeta, Version};
-use cuesta_device::Cause;
+use cuesta_device::{Cause, PageVec};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A range of keys: the first, and the first behind.
@@ -49,7 +49,6 @@ pub(in crate::engine) struct Demotion<'a> {
 }
 
 /// What becomes of the objects of a key range. All versions of a key go the same way.
-#[derive(Default)]
 struct Chosen {
     /// They go to tables.
     moves: Index,
@@ -65,47 +64,50 @@ struct Chosen {
     bytes: u64,
 }
 
-/// Where the versions of keys lie after an edit, and which slots it frees.
+/// What becomes of keys by an edit, and which slots it frees.
 #[derive(Default)]
 struct Outcome {
-    keys: BTreeMap<Vec<u8>, Option<Location>>,
-    freed: Vec<Location>,
+    /// Each in the order of keys.
+    keys: Vec<Changes>,
+    freed: PageVec<Location>,
 }
 
 impl Outcome {
     /// Takes away the objects of `gone` that still lie where they did.
     fn take_away(&mut self, gone: &Index, present: &Index) {
+        let mut keys = Changes::default();
         let (mut key, mut last, mut at) = (Vec::new(), None, gone.first());
         while gone.entry_to(at, &mut key).is_some() {
             at = gone.next(at);
             if last.as_ref() == Some(&key) {
                 continue;
             }
-            let now: Vec<Location> = present.locations(&key).collect();
+            let before = self.freed.len();
+            self.freed.extend(present.locations(&key));
             // What was written since is newer, and stays.
-            if gone.locations(&key).eq(now.iter().copied()) || planted::has(Bug::DemotionTakesNewer) {
-                self.keys.insert(key.clone(), None);
-                self.freed.extend(now);
+            if gone.locations(&key).eq(self.freed[before..].iter().copied())
+                || planted::has(Bug::DemotionTakesNewer)
+            {
+                keys.push(&key, []);
+            } else {
+                self.freed.truncate(before);
             }
-            last = Some(key.clone());
+            last.get_or_insert_default().clone_from(&key);
         }
+        self.keys.push(keys);
     }
 
     /// Makes copies of those objects of `settled` that still lie where they did.
     fn settle(&mut self, settled: &Index, present: &Index) {
+        let mut keys = Changes::default();
         let (mut key, mut at) = (Vec::new(), settled.first());
         while let Some(location) = settled.entry_to(at, &mut key) {
             if present.locations(&key).eq([location]) {
-                self.keys.insert(key.clone(), Some(Location { holds: Holds::Copy, ..location }));
+                keys.push(&key, [Location { holds: Holds::Copy, ..location }]);
             }
             at = settled.next(at);
         }
-    }
-
-    fn changes(&self) -> Changes {
-        let mut changes = Changes::default();
-        self.keys.iter().for_each(|(key, location)| changes.push(key, *location));
-        changes
+        self.keys.push(keys);
     }
 }
 
@@ -120,9 +122,12 @@ impl Engine {
     ) -> Result<Chosen> {
         let tracker = self.current.load().tracker.clone();
         let index = &contents.index;
-        let mut chosen = Chosen::default();
+        let mut bytes = 0;
         let [mut moves, mut settled, mut written, mut released, mut newer] =
-            [(); 5].map(|()| Changes::default());
+            [(); 5].map(|()| IndexBuilder::default());
+        let push = |to: &mut IndexBuilder, key: &[u8], same: &[Location]| {
+            same.iter().for_each(|location| to.push(key, *location));
+        };
         let (mut at, end) = (index.seek(from), index.seek(to));
         let (mut key, mut following, mut same) = (Vec::new(), Vec::new(), Vec::new());
         while at < end {
@@ -150,35 +155,33 @@ impl Engine {
                 // Of several versions the older ones may be what tables have.
                 (true, _) if same.len() > 1 => false,
                 (true, _) if settles => {
-                    settled.push(&key, same.iter().copied());
+                    push(&mut settled, &key, &same);
                     !planted::has(Bug::SettledUnwritten)
                 }
                 (true, _) => {
-                    newer.push(&key, same.iter().copied());
+                    push(&mut newer, &key, &same);
                     false
                 }
                 (false, Holds::Copy) => {
-                    released.push(&key, same.iter().copied());
+                    push(&mut released, &key, &same);
                     false
                 }
                 (false, _) => {
-                    moves.push(&key, same.iter().copied());
+                    push(&mut moves, &key, &same);
                     true
                 }
             };
             if is_written {
                 for location in &same {
-                    chosen.bytes += contents.slab(location.slab)?.meta.slot_bytes;
+                    bytes += contents.slab(location.slab)?.meta.slot_bytes;
                 }
-                written.push(&key, same.iter().copied());
+                push(&mut written, &key, &same);
             }
             same.clear();
         }
-        let index_of = |changes: &Changes| Index::default().changed(changes);
-        (chosen.moves, chosen.settled, chosen.written) =
-            (index_of(&moves), index_of(&settled), index_of(&written));
-        (chosen.released, chosen.newer) = (index_of(&released), index_of(&newer));
-        Ok(chosen)
+        let [moves, settled, written, released, newer] =
+            [moves, settled, written, released, newer].map(IndexBuilder::finish);
+        Ok(Chosen { moves, settled, written, released, newer, bytes })
     }
 
     /// Moves the cold objects from one key up to before another into tables, in place of those that lie there.
@@ -199,6 +202,10 @@ impl Engine {
             let index = current.contents.index.between(from.min(demotion.from), &to);
             (current.contents.with_index(index), current.version.clone())
         };
+        let index = &contents.index;
+        let entries = index.count(index.seek(demotion.from), index.seek(demotion.to));
+        let _held = self.tables.cache.memory().charge(Holder::Jobs, entries * PLANNED_BYTES);
+        self.tables.cache.fit();
         let result = self.demote_from(store, &contents, &version, demotion, &range);
         let mut state = store.state.lock();
         if let Some(i) = state.moving.iter().position(|moving| *moving == range) {
@@ -364,35 +371,36 @@ impl Engine {
         let mut outcome = Outcome::default();
         gone.iter().for_each(|gone| outcome.take_away(gone, &present.index));
         outcome.settle(settled, &present.index);
-        let (mut taken, mut unused) = (Vec::new(), Vec::new());
-        for (location, entry) in &filling.placed {
+        let (mut risen, mut taken, mut unused) = (Changes::default(), PageVec::default(), Vec::new());
+        for (location, entry) in filling.placed.iter() {
             match present.index.locations(entry.key).next() {
                 None if !is_erased(&version, entry) => {
-                    outcome.keys.insert(entry.key.to_vec(), Some(*location));
+                    risen.push(entry.key, [*location]);
                     taken.push(*location);
                 }
                 // It was written since, or deleted.
                 _ => unused.push(*location),
             }
         }
+        outcome.keys.push(risen);
         let removes = self.removable(store);
         let index = match planted::has(Bug::StoreKeepsDemoted) {
             true => present.index.clone(),
-            false => present.index.changed(&outcome.changes()),
+            false => present.index.changed_by(Changes::merged(&outcome.keys)),
         };
         let after = Contents { index, ..(*present).clone() }.without(&removes);
         let edit = Edit {
             slabs_removed: removes,
             taken: SlotRun::of(taken),
-            freed: SlotRun::of(outcome.freed.clone()),
+            freed: SlotRun::of(outcome.freed),
             counters: Some(self.encode_counters()),
             ..edit
         };
-        self.replace_contents(store, &present, after, (edit, outcome.freed), false)?;
+        self.replace_contents(store, &present, after, edit, false)?;
         store.state.lock().space.give_back(unused);
         if let Some(tracker) = &self.current.load().tracker {
-            for (key, location) in &outcome.keys {
-                let seen = if location.is_some() { Seen::InStore } else { Seen::Below };
+            for (key, locations) in outcome.keys.iter().flat_map(Changes::iter) {
+                let seen = if locations.is_empty() { Seen::Below } else { Seen::InStore };
                 tracker.moved(key::hash(key), seen);
             }
         }
@@ -408,28 +416,30 @@ impl Engine {
             (current.contents.clone(), current.tracker.clone())
         };
         let index = &contents.index;
-        let (mut gone, mut key, mut freed) = (BTreeMap::new(), Vec::new(), 0);
+        // From where the last one ended to the end, and from the beginning on.
+        let (mut gone, mut around) = ([Changes::default(), Changes::default()], 0);
+        let (mut key, mut freed) = (Vec::new(), 0);
         let mut at = index.seek(&store.state.lock().released_to);
         for _ in 0..index.entries() {
             if freed >= bytes {
                 break;
             }
             if at == index.end() {
-                at = index.first();
+                (at, around) = (index.first(), 1);
             }
             let Some(location) = index.entry_to(at, &mut key) else { break };
             let hash = key::hash(&key);
             if location.holds == Holds::Copy && !pinning.keeps_copy(asked(tracker.as_ref(), hash), hash) {
-                freed += contents.slab(location.slab)?.meta.slot_bytes;
-                gone.insert(key.clone(), location);
+                freed += contents.bytes_at(location);
+                gone[around].push(&key, [location]);
             }
             at = index.next(at);
         }
         store.state.lock().released_to = key;
-        let mut released = Changes::default();
-        gone.iter().for_each(|(key, location)| released.push(key, [*location]));
-        let released = Index::default().changed(&released);
-        drop(contents);
+        let planned = gone.iter().map(|gone| gone.len() as u64).sum::<u64>() * PLANNED_BYTES;
+        let _held = self.tables.cache.memory().charge(Holder::Jobs, planned);
+        let released = Index::default().changed_by(Changes::merged(&gone));
+        drop((gone, contents));
         self.commit_demotion(store, &[&released], &<_>::default(), <_>::default(), &<_>::default())
     }
 }

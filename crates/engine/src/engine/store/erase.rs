@@ -124,7 +124,7 @@ impl Engine {
         let removes = self.removable(store);
         let after =
             Contents { index: present.index.changed(&changes), ..(*present).clone() }.without(&removes);
-        let edit = Edit { freed: SlotRun::of(freed.clone()), slabs_removed: removes, ..Edit::default() };
-        self.replace_contents(store, &present, after, (edit, freed), false)
+        let edit = Edit { freed: SlotRun::of(freed), slabs_removed: removes, ..Edit::default() };
+        self.replace_contents(store, &present, after, edit, false)
     }
 }

@@ -40,7 +40,7 @@ use crate::version::{Edit, Version};
 pub(crate) use announced::Announced;
 pub(super) use announced::{Filled, InOrder};
 use announced::{Pool, runs_announced, slabs_of};
-use cuesta_device::Cause;
+use cuesta_device::{Cause, PageVec};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 pub(super) use demote::Demotion;
@@ -70,7 +70,7 @@ const BESIDE_LEAST: u64 = 4;
 const INDEX_PARTS: u64 = 32;
 const INDEX_PARTS_MIN: u64 = 2;
 const INDEX_PARTS_MAX: u64 = 8;
-/// Memory that a flush takes for each entry that it has planned.
+/// Memory that a flush takes for each entry that it has planned, and a demotion for each that it looks at.
 const PLANNED_BYTES: u64 = 160;
 
 /// What jobs of the store share.
@@ -118,7 +118,7 @@ struct State {
 #[derive(Default)]
 struct Filling<'a> {
     /// In the order of keys.
-    placed: Vec<Write<'a>>,
+    placed: PageVec<Write<'a>>,
     /// Slabs made for it.
     new_slabs: BTreeMap<u64, Arc<Slab>>,
     /// Where some objects are already.
@@ -233,6 +233,13 @@ pub(super) fn keys_of(contents: &Contents, version: &Version) -> u64 {
     contents.index.entries() + version.tables().map(|table| table.meta.entries).sum::<u64>()
 }
 
+/// Those of `announced` in which no object of `changes` lies.
+fn left_of(announced: &[Location], changes: &Changes) -> Vec<Location> {
+    let place = |at: &Location| (at.slab, at.slot);
+    let taken: BTreeSet<(u64, u32)> = changes.iter().flat_map(|(_, lie)| lie).map(place).collect();
+    announced.iter().filter(|at| !taken.contains(&place(at))).copied().collect()
+}
+
 /// Whether a table may have versions of `key`.
 fn may_hold(version: &Version, key: &[u8]) -> bool {
     let guards = version.levels.iter().filter_map(|level| level.guard_of(key));
@@ -246,7 +253,7 @@ impl Engine {
     /// `Full` when there are no slots and no demotion can make any; what devices and the manifest say.
     pub(super) fn flush_into(&self, store: &Store, sealed: &Sealed, log_start: u64) -> Result<()> {
         let planned = sealed.memtable.entry_count() * PLANNED_BYTES;
-        let _held = self.tables.cache.memory().charge(Holder::Writes, planned);
+        let _held = self.tables.cache.memory().charge(Holder::Jobs, planned);
         self.tables.cache.fit();
         let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), Leaving::default());
         if let Some(tracker) = &self.current.load().tracker {
@@ -313,6 +320,7 @@ impl Engine {
         let erased = Erased::by([filling.ranges.clone()]);
         let mut retain =
             Retain::new(self.boundaries(), self.catalog.lock().dead.clone(), false).without(erased);
+        filling.placed = PageVec::with_capacity(sealed.memtable.entry_count() as usize);
         for entry in sealed.memtable.entries() {
             if retain.keeps(entry.key, entry.trailer) {
                 let location = match filling.announced.slot_of(entry.trailer.seq()) {
@@ -338,7 +346,7 @@ impl Engine {
         let with_new = self.current.load().contents.with_index(Index::default());
         let with_new = with_new.with(filling.new_slabs.values());
         let new: BTreeSet<u64> = filling.new_slabs.keys().copied().collect();
-        let mut writes: Vec<Write<'_>> = filling.unwritten().copied().collect();
+        let mut writes: PageVec<&Write<'_>> = filling.unwritten().collect();
         let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, None, cause, check)?;
         // Nothing may have come into one that was made.
         let is_left = |slab: &&Arc<Slab>| touched.iter().all(|other| other.meta.number != slab.meta.number);
@@ -371,7 +379,8 @@ impl Engine {
         let moving = store.state.lock().moving.clone();
         let erased = Erased::by([version.range_tombstones.clone(), filling.ranges.clone()]);
         let mut retain = Retain::new(boundaries.clone(), dead, false).without(erased);
-        let (mut changes, mut taken, mut freed, mut unused) = (Changes::default(), vec![], vec![], vec![]);
+        let mut changes = Changes::default();
+        let [mut taken, mut freed, mut unused] = [(); 3].map(|()| PageVec::default());
         for same in filling.placed.chunk_by(|a, b| a.1.key == b.1.key) {
             let key = same[0].1.key;
             let mut kept: Vec<&Write<'_>> = Vec::with_capacity(same.len());
@@ -406,7 +415,7 @@ impl Engine {
                 }
             }
             taken.extend(kept.iter().map(|write| write.0));
-            freed.extend(old.iter().filter(|location| !still_seen.contains(location)));
+            freed.extend(old.iter().copied().filter(|location| !still_seen.contains(location)));
             if !(kept.is_empty() && old == still_seen) {
                 // A copy is the only version of its key in the store.
                 let still_seen = still_seen.iter().map(|location| location.owned());
@@ -414,9 +423,8 @@ impl Engine {
             }
         }
         let removes = self.removable(store);
-        let parts = self.index_parts(&before.index);
-        let mut parts = changes.split(parts as usize).into_iter();
-        let index = parts.next().map_or_else(|| before.index.clone(), |first| before.index.changed(&first));
+        let parts = self.index_parts(&before.index).min(changes.len() as u64).max(1) as usize;
+        let index = before.index.changed_by(changes.part(0, parts));
         let slabs_before = before.with_index(Index::default());
         // Let go of at once where nobody needs it: leaves that parts replace are to make room for those of the next.
         let before = Some(before).filter(|_| !filling.ranges.is_empty());
@@ -425,8 +433,8 @@ impl Engine {
             slabs_added: filling.new_slabs.values().map(|slab| slab.meta).collect(),
             slabs_removed: removes,
             ranges_added: ranges_of(&filling.ranges),
-            taken: SlotRun::of(taken.clone()),
-            freed: SlotRun::of(freed.clone()),
+            taken: SlotRun::of(taken),
+            freed: SlotRun::of(freed),
             withdrawn: runs_announced(filling.announced.slots()),
             flushed: Some(last),
             log_start: Some(log_start),
@@ -435,17 +443,16 @@ impl Engine {
             asked: self.catalog.lock().newly_asked(),
             ..Edit::default()
         };
-        self.replace_contents_in_parts(store, &slabs_before, (after, parts.collect()), (edit, freed), true)?;
+        self.replace_contents_in_parts(store, &slabs_before, after, (&changes, parts), edit, true)?;
+        let announced = filling.announced.slots();
+        let left = if announced.is_empty() { Vec::new() } else { left_of(announced, &changes) };
         let mut state = store.state.lock();
         filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
-        state.space.give_back(unused);
-        let announced = filling.announced.slots();
+        state.space.give_back(unused.iter().copied());
         let ended = state.space.bytes_of(announced);
         state.pool.ended(ended);
         slabs_of(announced).into_iter().for_each(|slab| state.space.reopen(slab));
-        let taken: BTreeSet<(u64, u32)> = taken.iter().map(|at| (at.slab, at.slot)).collect();
-        let is_left = |at: &&Location| !taken.contains(&(at.slab, at.slot));
-        state.space.give_back(announced.iter().filter(is_left).copied());
+        state.space.give_back(left);
         drop(state);
         Ok(Before { contents: before, oldest_read: boundaries[0] })
     }
@@ -486,7 +493,7 @@ impl Engine {
             }
             // A log that a crash has left longer has what is kept beside the slabs, and goes with this flush. Where memory for the index is what lacks,
             // readers that keep slots are not what it waits for.
-            is_last_resort = !self.make_room(store, if is_indexed { times } else { WAITS_MAX })?;
+            is_last_resort = !self.make_room(store, times, is_indexed)?;
             times += 1;
         }
     }
@@ -514,8 +521,9 @@ impl Engine {
     }
 
     /// Makes slots, or room for slabs, for a flush that has found none so many times: by removing slabs that are empty, else
-    /// by a demotion, else by waiting for what runs, or for readers. Whether it is worth looking again.
-    fn make_room(&self, store: &Store, times: u32) -> Result<bool> {
+    /// by a demotion, else by waiting for what runs, or for readers if these may be what it waits for. Whether it is worth looking again: demotions
+    /// that give no room, again and again, are not.
+    fn make_room(&self, store: &Store, times: u32, readers: bool) -> Result<bool> {
         self.check_writable()?;
         self.starving(store, || {
             if self.withdraw_unfilled(store)? || self.remove_empty_slabs(store)? {
@@ -526,13 +534,13 @@ impl Engine {
                 self.end_plan(&plan);
                 done?;
                 self.tables.collect_garbage()?;
-                return Ok(true);
+                return Ok(times < WAITS_MAX);
             }
             // A merge within the sorted log keeps demotions of its keys waiting.
             let is_at_work = self.background.is_at_work() || !store.state.lock().moving.is_empty();
             let soon = || {
                 let waiting = store.state.lock().space.waiting_bytes();
-                times < WAITS_MAX && (waiting > 0 || self.tables.garbage.is_pending())
+                readers && times < WAITS_MAX && (waiting > 0 || self.tables.garbage.is_pending())
             };
             let waits = is_at_work || soon();
             if waits {
@@ -565,7 +573,7 @@ impl Engine {
         let before = self.current.load().contents.clone();
         let after = (*before).clone().without(&removes);
         let edit = Edit { slabs_removed: removes, ..Edit::default() };
-        self.replace_contents(store, &before, after, (edit, Vec::new()), false)?;
+        self.replace_contents(store, &before, after, edit, false)?;
         drop(before);
         self.tables.collect_garbage()?;
         Ok(true)
@@ -592,36 +600,37 @@ impl Engine {
         (index.held_bytes() * INDEX_PARTS / self.options.memory_bytes).clamp(INDEX_PARTS_MIN, INDEX_PARTS_MAX)
     }
 
-    /// Commits an edit, which frees these slots, and the contents that go with it, in place of `before`; the caller has the
-    /// store's turn.
+    /// Commits an edit and the contents that go with it, in place of `before`; the caller has the store's turn.
     fn replace_contents(
         &self,
         store: &Store,
         before: &Contents,
         after: Contents,
-        committed: (Edit, Vec<Location>),
+        edit: Edit,
         flushed: bool,
     ) -> Result<()> {
-        self.replace_contents_in_parts(store, before, (after, Vec::new()), committed, flushed)
+        self.replace_contents_in_parts(store, before, after, (&<_>::default(), 1), edit, flushed)
     }
 
-    /// The same, where the contents that go with the edit are those given, and then those with more changes of the index, part by part: until the last
-    /// one is there the memtable that was flushed stays, so readers find in either what they look for. `before` needs no index.
+    /// The same, where the contents that go with the edit have the first of so many parts of the changes of the index, and get the others one after
+    /// the other: until the last one is there the memtable that was flushed stays, so readers find in either what they look for. `before` needs no
+    /// index.
     fn replace_contents_in_parts(
         &self,
         store: &Store,
         before: &Contents,
-        (after, more): (Contents, Vec<Changes>),
-        (edit, freed): (Edit, Vec<Location>),
+        after: Contents,
+        (changes, parts): (&Changes, usize),
+        edit: Edit,
         flushed: bool,
     ) -> Result<()> {
-        let removed = edit.slabs_removed.clone();
-        let ends = more.is_empty();
+        let (removed, freed) = (edit.slabs_removed.clone(), edit.freed.clone());
+        let ends = parts == 1;
         let held = after.held_bytes() + self.current.load().tracker.as_ref().map_or(0, |it| it.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {
-            state.space.give_back(freed.iter().copied());
+            state.space.give_back(freed.iter().flat_map(SlotRun::locations));
         }
         drop(state);
         let after = if ends { Contents { moment: Arc::default(), ..after } } else { after };
@@ -643,15 +652,15 @@ impl Engine {
             return Err(error);
         }
         drop(state);
-        let last = more.len().wrapping_sub(1);
-        for (i, changes) in more.iter().enumerate() {
+        for i in 1..parts {
             let present = self.current.load().contents.clone();
-            let next = present.with_index(present.index.changed(changes));
+            let next = present.with_index(present.index.changed_by(changes.part(i, parts)));
             drop(present);
-            let next = if i == last { Contents { moment: Arc::default(), ..next } } else { next };
+            let is_last = i + 1 == parts;
+            let next = if is_last { Contents { moment: Arc::default(), ..next } } else { next };
             self.install(&self.catalog.lock(), |current| {
                 current.contents = Arc::new(next);
-                if flushed && i == last && !planted::has(Bug::FlushedPartly) {
+                if flushed && is_last && !planted::has(Bug::FlushedPartly) {
                     drop(current.sealed.pop());
                 }
             });
@@ -661,7 +670,7 @@ impl Engine {
         }
         state = store.state.lock();
         match planted::has(Bug::SlotsFreedAtOnce) {
-            true => state.space.give_back(freed),
+            true => state.space.give_back(freed.iter().flat_map(SlotRun::locations)),
             false => state.space.free_after(&before.moment, freed),
         }
         state.pool.refill();

@@ -88,7 +88,7 @@ impl Rising {
         let risen = Risen { trailer: entry.trailer, value: entry.value.to_vec(), asked };
         if self.objects.insert(entry.key.to_vec(), risen).is_none() {
             self.held = None;
-            self.held = Some(self.memory.charge(Holder::Writes, bytes));
+            self.held = Some(self.memory.charge(Holder::Jobs, bytes));
         }
     }
 
@@ -276,8 +276,7 @@ impl Engine {
         let after = before.with(std::iter::once(&slab));
         let edit = Edit { slabs_added: vec![slab.meta], ..Edit::default() };
         let made = slab.sync().and_then(|()| self.tiers.get(SLAB_TIER)?.sync_names());
-        let committed =
-            made.and_then(|()| self.replace_contents(store, &before, after, (edit, Vec::new()), false));
+        let committed = made.and_then(|()| self.replace_contents(store, &before, after, edit, false));
         if let Err(error) = committed {
             if self.failure.get().is_none() || is_refusal(&error) {
                 slab.mark_obsolete();
@@ -299,7 +298,7 @@ impl Engine {
             risen.is_some_and(|risen| risen.asked.iter().all(|asked| now.next() == Some(*asked)))
         };
         let (mut changes, mut taken, mut unused) = (Changes::default(), Vec::new(), Vec::new());
-        for (location, entry) in &filling.placed {
+        for (location, entry) in filling.placed.iter() {
             let is_absent = before.index.locations(entry.key).next().is_none();
             match is_absent && lies_there(entry.key) && !is_erased(&version, entry) {
                 true => {
@@ -313,7 +312,7 @@ impl Engine {
         let edit =
             Edit { taken: SlotRun::of(taken), counters: Some(self.encode_counters()), ..Edit::default() };
         let hashes: Vec<u64> = filling.placed.iter().map(|(_, entry)| key::hash(entry.key)).collect();
-        self.replace_contents(store, &before, after, (edit, Vec::new()), false)?;
+        self.replace_contents(store, &before, after, edit, false)?;
         store.state.lock().space.give_back(unused);
         if let Some(tracker) = &self.current.load().tracker {
             hashes.into_iter().for_each(|hash| tracker.moved(hash, Seen::InStore));

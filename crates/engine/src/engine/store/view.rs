@@ -76,6 +76,7 @@ fn piles(level: &Level) -> Vec<Pile<'_>> {
 
 /// An object, as the tracker knows it.
 struct Weighed {
+    /// 0 where its slab is lost.
     bytes: u64,
     holds: Holds,
     asked: Asked,
@@ -97,7 +98,7 @@ fn look_at<'a>(
         at = index.skip(at, step);
         let hash = key::hash(&key);
         let asked = super::asked(current.tracker.as_ref(), hash);
-        let bytes = current.contents.slab(location.slab).map_or(0, |slab| slab.meta.slot_bytes);
+        let bytes = current.contents.bytes_at(location);
         let asked = if location.holds == Holds::Tombstone { Asked::default() } else { asked };
         let stays = match location.holds {
             Holds::Copy => pinning.keeps_copy(asked, hash),
@@ -330,7 +331,7 @@ impl Engine {
             let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
             let to = groups.get(i + 1).and_then(|next| smallest(next)).unwrap_or_else(|| AFTER_ALL.to_vec());
             let ends = (index.seek(&from), index.seek(&to));
-            let object_bytes = contents.slot_bytes_between(ends.0, ends.1, SIZES_SAMPLE);
+            let object_bytes = contents.whole_bytes_between(ends.0, ends.1, SIZES_SAMPLE);
             // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
             let entries = index.count(ends.0, ends.1).max(1);
             let room = policy::msc::fitting(free).saturating_sub(data_bytes_of(group));
@@ -358,7 +359,7 @@ impl Engine {
                     tombstones: index.tombstones(ends.0, ends.1),
                     object_bytes: match is_one {
                         true => object_bytes,
-                        false => contents.slot_bytes_between(ends.0, ends.1, SIZES_SAMPLE),
+                        false => contents.whole_bytes_between(ends.0, ends.1, SIZES_SAMPLE),
                     },
                     tables: met.iter().map(|(_, table)| table.number).collect(),
                     table_bytes: bytes(0),
