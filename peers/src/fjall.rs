@@ -25,7 +25,7 @@ pub(crate) fn open(setup: &Setup) -> Result<Box<dyn Contender>, String> {
     let sync = syncs(setup)?;
     let tier = only_tier(setup)?;
     let builder =
-        Database::builder(tier.path.join("store")).cache_size(setup.memory_bytes / 4).worker_threads(4);
+        Database::builder(tier.path.join("store")).cache_size(setup.memory_bytes / 4).worker_threads(2);
     let database = builder.open().map_err(text)?;
     let bits = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(10.0));
     let options = || {
