@@ -171,8 +171,8 @@ pub struct Options {
     pub floors_max: Option<u32>,
     /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]) in the last level, where that lies on a slower tier than
     /// what is above: profiles `prismdb` and `leveled`. What goes down is laid on what
-    /// is there until there are so many, or until it has half as many bytes, and merged with it then. With one run, as in the paper, it is
-    /// merged at once; more means fewer bytes written, up to half as much room taken, and more tables that a read asks.
+    /// is there until there are so many, or until these have as many bytes as it, and merged with it then. With one run, as in the paper, it is
+    /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks.
     pub log_runs_max: u32,
     /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less than their share of what level 0
     /// has, up to twice as many, but no more than half way to `level0_slow`.

@@ -289,6 +289,38 @@ fn versions_that_snapshots_hold_stay_within_the_tier() {
 }
 
 #[test]
+fn the_index_takes_half_of_the_memory_and_the_tier_stays_as_empty_as_that_makes_it() {
+    on_a_disk(|sched, disk| {
+        let mut options = small();
+        options.memory_bytes = 8 << 20;
+        options.tiers[0].capacity_bytes = 64 << 20;
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        // Keys that share no prefix, and hardly a value: an entry of the index is nearly as large as what it stands for.
+        let key = |i: u64| {
+            let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            format!("{mixed:016x}{:0>48}", i)
+        };
+        let mut most = 0;
+        for i in 0..80_000 {
+            db.put(key(i), i.to_le_bytes()).unwrap();
+            if i % 1000 == 0 {
+                most = most.max(db.stats().memory.index_bytes);
+            }
+        }
+        let stats = db.stats();
+        assert!(most <= options.memory_bytes / 2, "{most} bytes\n{stats}");
+        // It came that far, so nothing else kept it small.
+        assert!(most > options.memory_bytes / 4, "{most} bytes\n{stats}");
+        assert!(stats.objects.as_ref().unwrap().objects < 80_000, "{stats}");
+        assert!(stats.tiers[0].used_bytes < stats.tiers[0].capacity_bytes / 2, "{stats}");
+        (0..80_000).step_by(997).for_each(|i| {
+            assert_eq!(db.get(key(i)).unwrap().unwrap()[..], i.to_le_bytes());
+        });
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn objects_of_all_sizes_come_back_from_wherever_they_are() {
     on_a_disk(|sched, disk| {
         let mut options = small();

@@ -435,8 +435,8 @@ mod tests {
         for (runs_max, upper_bytes, age, text) in [
             (1, 0, 0, "a..c 40/100"),
             (3, 10, 2, "a..c 30/100"),
-            (4, 20, 1, "a..c 30/100"),
-            (4, 0, 0, "a..c 60/100"),
+            (4, 80, 1, "a..c 30/100"),
+            (4, 0, 0, "a..c 110/100"),
         ] {
             assert_eq!(with(runs_max, upper_bytes, age, text), "demote [a..c) into L7: #1");
         }

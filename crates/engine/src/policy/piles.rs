@@ -1,9 +1,9 @@
 //! Piles: what comes down to the last level may be laid on the tables there as a run of its own, and merged with them later.
 //!
 //! Where each byte that comes down is merged at once, it rewrites several of those it meets. Laid on them it is written once when it comes, and
-//! once more, with about two others, when the *pile*, tables that lie on one another, is merged: when that has `runs_max` runs, or would have half as
-//! many bytes over the oldest run as in it. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
-//! Up to half of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more.
+//! once more, with one or two others, when the *pile*, tables that lie on one another, is merged: when that has `runs_max` runs, or would have more
+//! bytes over the oldest run than in it. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
+//! Up to all of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more.
 //!
 //! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's. Below a store of objects what
 //! is laid are demotions ([`super::msc`]); in leveled compaction, merges into the last level, where that lies on a slower tier than the levels above
@@ -15,8 +15,6 @@
 use super::{GuardView, Plan, RunView, TableView, View, fragmented, leveled};
 use crate::planted::{self, Bug};
 
-/// What lies on a pile's oldest tables is merged with them once it would have more than one part in so many of their bytes.
-const UPPER_SHARE: u64 = 2;
 /// The last tier has room for piles while so many times as much is free as is kept for merges that make room.
 pub(crate) const ROOMY: u64 = 2;
 
@@ -34,9 +32,7 @@ impl Pile {
     /// Whether so many bytes that go are laid on it, where up to `runs_max` runs may lie on one another.
     pub(crate) fn takes(&self, goes: u64, runs_max: u64) -> bool {
         let upper_bytes = self.upper_bytes.saturating_add(goes);
-        self.oldest_bytes > 0
-            && self.age + 1 < runs_max
-            && upper_bytes.saturating_mul(UPPER_SHARE) <= self.oldest_bytes
+        self.oldest_bytes > 0 && self.age + 1 < runs_max && upper_bytes <= self.oldest_bytes
     }
 }
 
@@ -173,10 +169,10 @@ mod tests {
     use expect_test::{Expect, expect};
 
     #[test]
-    fn more_is_laid_until_that_is_half_of_what_is_there_or_there_are_many_runs() {
+    fn more_is_laid_until_that_is_as_much_as_was_there_or_there_are_many_runs() {
         let takes = |upper_bytes, age, goes| Pile { oldest_bytes: 100, upper_bytes, age }.takes(goes, 4);
-        assert!(takes(0, 0, 50) && !takes(0, 0, 51));
-        assert!(takes(20, 1, 30) && !takes(20, 1, 31));
+        assert!(takes(0, 0, 100) && !takes(0, 0, 101));
+        assert!(takes(20, 1, 80) && !takes(20, 1, 81));
         assert!(takes(3, 2, 1) && !takes(3, 3, 1));
         // One run is all that there may be; and where there is nothing yet.
         assert!(!Pile { oldest_bytes: 100, ..Pile::default() }.takes(1, 1) && !Pile::default().takes(1, 4));
@@ -230,21 +226,21 @@ mod tests {
             expect!["merge L6: #1 #4 #5 #6 L7: #8 into L7 [a..c], tombstones go"],
         );
         check(
-            &format!("{UPPER}\nL7: 5[b..b,101]@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            &format!("{UPPER}\nL7: 5[b..b,501]@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
             expect!["merge L6: #1 #5 L7: #8 into L7 [a..c], tombstones go"],
         );
         check(
-            &format!("{UPPER}\nL7: 5[b..b,5]~13@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
+            &format!("{UPPER}\nL7: 5[b..b,5]~63@1 | 8[a..c,800]@1 9[d..z,9000]@1"),
             expect!["merge L6: #1 #5 L7: #8 into L7 [a..c], tombstones go"],
         );
         // Tables that do not meet what comes go with those that lie on them.
         check(
-            &format!("{UPPER}\nL7: 5[c..f,400]@1 | 6[e..k,9]@1 | 8[a..c,800]@1 9[d..k,300]@1 7[x..z,9000]@1"),
+            &format!("{UPPER}\nL7: 5[c..f,800]@1 | 6[e..k,9]@1 | 8[a..c,800]@1 9[d..k,300]@1 7[x..z,9000]@1"),
             expect!["merge L6: #1 #5 #6 L7: #8 #9 into L7 [a..k], tombstones go"],
         );
         // Not while somebody else is at it: the others go.
         check(
-            &format!("{UPPER}\nL7: 5[b..b,101]@1! | 8[a..c,800]@1 9[d..z,9000]@1"),
+            &format!("{UPPER}\nL7: 5[b..b,501]@1! | 8[a..c,800]@1 9[d..z,9000]@1"),
             expect!["merge L6: #2 onto L7, as run 100 [x..z]"],
         );
     }

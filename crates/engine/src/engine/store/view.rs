@@ -235,9 +235,13 @@ impl Engine {
         let level = sorted_log::first_level(&level_bytes, bytes, self.options.level_ratio.into());
         let has_runs = is_roomy && level + 1 == LEVELS_MAX;
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
+        let is_cache = self.keeps_warm_copies(store);
         let mut view = {
             let mut state = store.state.lock();
-            state.climb.look(work, keys);
+            match is_cache {
+                true => state.climb.pause(work),
+                false => state.climb.look(work, keys),
+            }
             state.demoting = free < if state.demoting { low } else { high };
             state.promotes_into_none &= free < low;
             state.asked += 1;
