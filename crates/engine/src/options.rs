@@ -171,7 +171,7 @@ pub struct Options {
     pub floors_max: Option<u32>,
     /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]) in the last level, where that lies on a slower tier than
     /// what is above: profiles `prismdb` and `leveled`. What goes down is laid on what
-    /// is there until there are so many, or until these have as many bytes as it, and merged with it then. With one run, as in the paper, it is
+    /// is there until there are so many, or until these have half as many bytes as it, or as many, and merged with it then. With one run, as in the paper, it is
     /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks.
     pub log_runs_max: u32,
     /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less than their share of what level 0
@@ -234,7 +234,7 @@ impl Default for Options {
             level_ratio: 10,
             runs_max: 10,
             floors_max: None,
-            log_runs_max: 4,
+            log_runs_max: 6,
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,

@@ -16,7 +16,7 @@
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
-use super::piles::Pile;
+use super::piles::{self, Pile};
 use super::{Plan, TableView, View};
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
@@ -96,7 +96,8 @@ impl RangeView {
     /// Its tables, as far as they say whether more is laid on them.
     fn pile(&self) -> Pile {
         let upper_bytes = self.upper_bytes;
-        Pile { oldest_bytes: self.table_bytes - upper_bytes, upper_bytes, age: self.age }
+        let (oldest_bytes, drawn) = (self.table_bytes - upper_bytes, piles::drawn(&self.from));
+        Pile { oldest_bytes, upper_bytes, age: self.age, drawn }
     }
 
     /// Equation (1), with nothing but what a table costs where all stays.

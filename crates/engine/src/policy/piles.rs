@@ -2,7 +2,8 @@
 //!
 //! Where each byte that comes down is merged at once, it rewrites several of those it meets. Laid on them it is written once when it comes, and
 //! once more, with one or two others, when the *pile*, tables that lie on one another, is merged: when that has `runs_max` runs, or would have more
-//! bytes over the oldest run than in it. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
+//! bytes over the oldest run than a part of what is in it, from a half to all. The part is drawn by the pile's first key, since updates are laid on all
+//! piles alike: with one number for all they would be merged all at once, and then for long none. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
 //! Up to all of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more.
 //!
 //! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's. Below a store of objects what
@@ -13,6 +14,7 @@
 //! Nothing is laid where the last tier is short of room.
 
 use super::{GuardView, Plan, RunView, TableView, View, fragmented, leveled};
+use crate::key;
 use crate::planted::{self, Bug};
 
 /// The last tier has room for piles while so many times as much is free as is kept for merges that make room.
@@ -26,13 +28,21 @@ pub(crate) struct Pile {
     pub(crate) upper_bytes: u64,
     /// How much more the newest run's age is than the oldest's.
     pub(crate) age: u64,
+    /// Of the oldest run's bytes half may lie on them, and so many parts in 2^32 of the other half.
+    pub(crate) drawn: u32,
+}
+
+/// What is drawn for the pile that begins with this key.
+pub(crate) fn drawn(first: &[u8]) -> u32 {
+    key::hash(first) as u32
 }
 
 impl Pile {
     /// Whether so many bytes that go are laid on it, where up to `runs_max` runs may lie on one another.
     pub(crate) fn takes(&self, goes: u64, runs_max: u64) -> bool {
         let upper_bytes = self.upper_bytes.saturating_add(goes);
-        self.oldest_bytes > 0 && self.age + 1 < runs_max && upper_bytes <= self.oldest_bytes
+        let part = (u128::from(self.oldest_bytes.div_ceil(2)) * u128::from(self.drawn) >> 32) as u64;
+        self.oldest_bytes > 0 && self.age + 1 < runs_max && upper_bytes <= self.oldest_bytes / 2 + part
     }
 }
 
@@ -73,7 +83,8 @@ pub(super) fn met<'a>(
     };
     let weights = |tables: &[&TableView]| tables.iter().map(|table| weight(table)).sum::<u64>();
     let age = age.unwrap_or(oldest.age);
-    let pile = Pile { oldest_bytes, upper_bytes: weights(&upper), age: age - oldest.age };
+    let drawn = under.first().map_or(0, |table| drawn(&table.smallest));
+    let pile = Pile { oldest_bytes, upper_bytes: weights(&upper), age: age - oldest.age, drawn };
     // The latter looks at all tables.
     match pile.takes(weights(inputs), view.laid_max) && may_lay(view) {
         true => Met { is_laid: true, upper: Vec::new(), under: Vec::new(), joins: Some(age + 1) },
@@ -169,11 +180,14 @@ mod tests {
     use expect_test::{Expect, expect};
 
     #[test]
-    fn more_is_laid_until_that_is_as_much_as_was_there_or_there_are_many_runs() {
-        let takes = |upper_bytes, age, goes| Pile { oldest_bytes: 100, upper_bytes, age }.takes(goes, 4);
-        assert!(takes(0, 0, 100) && !takes(0, 0, 101));
-        assert!(takes(20, 1, 80) && !takes(20, 1, 81));
+    fn more_is_laid_until_that_is_half_or_all_of_what_is_there_or_there_are_many_runs() {
+        let drawn = |drawn, upper_bytes, age| Pile { oldest_bytes: 100, upper_bytes, age, drawn };
+        let takes = |upper_bytes, age, goes| drawn(1 << 31, upper_bytes, age).takes(goes, 4);
+        assert!(takes(0, 0, 75) && !takes(0, 0, 76));
+        assert!(takes(20, 1, 55) && !takes(20, 1, 56));
         assert!(takes(3, 2, 1) && !takes(3, 3, 1));
+        assert!(drawn(0, 0, 0).takes(50, 4) && !drawn(0, 0, 0).takes(51, 4));
+        assert!(drawn(u32::MAX, 0, 0).takes(99, 4) && !drawn(u32::MAX, 0, 0).takes(101, 4));
         // One run is all that there may be; and where there is nothing yet.
         assert!(!Pile { oldest_bytes: 100, ..Pile::default() }.takes(1, 1) && !Pile::default().takes(1, 4));
     }

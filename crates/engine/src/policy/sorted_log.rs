@@ -3,7 +3,7 @@
 //!
 //! **Runs.** With one run each demotion rewrites the tables among its keys: where the store has a sixth of the data and half of that is hot,
 //! ten bytes for each that goes. Here, while there is one level, what goes is *laid on* those tables as a run of its own, and merged with
-//! them once the range has `runs_max` runs, or these would have more bytes together than the oldest. So a byte is written when it goes
+//! them once the range has `runs_max` runs, or these would have as many bytes together as the oldest, or half as many ([`piles`]). So a byte is written when it goes
 //! down, and once more, with one or two others, when its range is merged; what stays in the store costs what goes nothing. For that
 //! up to all of the log is there twice, and a read that the store does not answer asks a filter more for each run. A run is newer than those
 //! under it. Tables of newer runs end where a table of the oldest run begins, so a *pile*, tables that lie on one another, is
