@@ -107,6 +107,16 @@ impl Charge {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Holds `bytes` from now on, in one step: who let go first and charged again would show the cache room that there is not.
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        let held = &self.memory.held[self.holder as usize];
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => held.fetch_add(more, Ordering::Relaxed),
+            None => held.fetch_sub(self.bytes - bytes, Ordering::Relaxed),
+        };
+        self.bytes = bytes;
+    }
 }
 
 impl Drop for Charge {
@@ -123,11 +133,15 @@ mod tests {
     fn the_cache_has_what_the_others_leave() {
         let memory = Memory::new(1000, 300);
         assert_eq!(memory.for_cache(), 700);
-        let charge = memory.charge(Holder::Reads, 100);
+        let mut charge = memory.charge(Holder::Reads, 100);
         assert_eq!((memory.for_cache(), memory.held(Holder::Reads)), (600, 100));
         assert!(memory.has_room_to_read_ahead(25) && !memory.has_room_to_read_ahead(26));
         memory.set(Holder::Keyspaces, 900);
         assert_eq!(memory.for_cache(), 62);
+        for bytes in [150, 20, 20] {
+            charge.resize(bytes);
+            assert_eq!((charge.bytes(), memory.held(Holder::Reads)), (bytes, bytes));
+        }
         drop(charge);
         assert_eq!(memory.held(Holder::Reads), 0);
         let alone = memory.try_charge(Holder::Writes, 50, 40);

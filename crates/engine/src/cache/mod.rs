@@ -201,6 +201,8 @@ pub(crate) struct Cache {
     memory: Arc<Memory>,
     /// What it was last told that it may have.
     capacity: AtomicU64,
+    /// Somebody changes that.
+    fitting: AtomicBool,
     /// Flushes that have begun.
     flushes: AtomicU64,
     /// An object was inserted at some time.
@@ -258,6 +260,7 @@ impl Cache {
             duel: Duel::new(items, seed),
             memory,
             capacity: AtomicU64::new(bytes),
+            fitting: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
             has_objects: AtomicBool::new(false),
             found: AtomicU64::new(0),
@@ -271,15 +274,17 @@ impl Cache {
         &self.memory
     }
 
-    /// Gives up what others hold by now, or takes what they have let go of.
+    /// Gives up what others hold by now, or takes what they have let go of, unless somebody is at it: two at once could leave what the slower one
+    /// was told.
     pub(crate) fn fit(&self) {
         let (has, may) = (self.capacity.load(Ordering::Relaxed), self.memory.for_cache());
-        if has.abs_diff(may) > has / FIT_SHARE {
+        if has.abs_diff(may) > has / FIT_SHARE && !self.fitting.swap(true, Ordering::Acquire) {
             self.capacity.store(may, Ordering::Relaxed);
             let (items, last) = parts(may);
             self.items.set_capacity(items);
             self.last.set_capacity(last);
             self.duel.set_bytes(items);
+            self.fitting.store(false, Ordering::Release);
         }
     }
 

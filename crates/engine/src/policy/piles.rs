@@ -41,7 +41,7 @@ impl Pile {
     /// Whether so many bytes that go are laid on it, where up to `runs_max` runs may lie on one another.
     pub(crate) fn takes(&self, goes: u64, runs_max: u64) -> bool {
         let upper_bytes = self.upper_bytes.saturating_add(goes);
-        let part = (u128::from(self.oldest_bytes.div_ceil(2)) * u128::from(self.drawn) >> 32) as u64;
+        let part = ((u128::from(self.oldest_bytes.div_ceil(2)) * u128::from(self.drawn)) >> 32) as u64;
         self.oldest_bytes > 0 && self.age + 1 < runs_max && upper_bytes <= self.oldest_bytes / 2 + part
     }
 }

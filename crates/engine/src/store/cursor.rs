@@ -66,7 +66,7 @@ pub(crate) struct StoreCursor {
     most: usize,
     /// How many to begin with at a place.
     expected: usize,
-    held: Option<Charge>,
+    held: Charge,
     key: Vec<u8>,
 }
 
@@ -80,6 +80,7 @@ impl StoreCursor {
         expected: usize,
     ) -> Self {
         let most = if cause == Cause::UserRead { AHEAD_MAX } else { MERGE_AHEAD_MAX };
+        let held = memory.charge(Holder::Reads, 0);
         Self {
             contents: Arc::downgrade(contents),
             tiers,
@@ -93,7 +94,7 @@ impl StoreCursor {
             window: 0,
             most,
             expected: expected.clamp(1, most),
-            held: None,
+            held,
             key: Vec::new(),
         }
     }
@@ -136,7 +137,9 @@ impl StoreCursor {
         while self.ahead.len() + batch.len() < count {
             let Some(at) = next else { break };
             let Some(location) = contents.index.entry_to(at, &mut self.key) else { break };
-            bytes += contents.slab(location.slab)?.meta.slot_bytes;
+            // As if each had its pages to itself.
+            let pages = contents.slab(location.slab)?.pages(location.slot);
+            bytes += pages.end - pages.start;
             let is_first = self.ahead.is_empty() && batch.is_empty();
             if !is_first && !self.memory.has_room_to_read_ahead(bytes) {
                 break;
@@ -208,9 +211,7 @@ impl StoreCursor {
             self.at = Some((pending.at, Found::new(slab, pending.location.slot, bytes)?));
         }
         let bytes: u64 = self.runs.values().map(|run| run.bytes).sum();
-        if self.held.as_ref().map_or(0, Charge::bytes) != bytes {
-            self.held = (bytes > 0).then(|| self.memory.charge(Holder::Reads, bytes));
-        }
+        self.held.resize(bytes);
         Ok(())
     }
 

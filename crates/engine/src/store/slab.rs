@@ -308,7 +308,7 @@ impl Slab {
     }
 
     /// The pages of a slot.
-    fn pages(&self, slot: u32) -> Range<u64> {
+    pub(super) fn pages(&self, slot: u32) -> Range<u64> {
         pages_of(self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes)
     }
 

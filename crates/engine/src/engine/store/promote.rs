@@ -18,7 +18,7 @@ use crate::engine::jobs::is_refusal;
 use crate::engine::{Current, Engine};
 use crate::error::{ErrorKind, Result};
 use crate::key::{self, Entry, Kind, Seq, Trailer};
-use crate::memory::{Charge, Holder, Memory};
+use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
 use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
@@ -44,8 +44,7 @@ const OFFER_BYTES: u64 = 96;
 pub(super) struct Rising {
     objects: BTreeMap<Vec<u8>, Risen>,
     limit: u64,
-    held: Option<Charge>,
-    memory: Arc<Memory>,
+    held: Charge,
 }
 
 #[derive(Debug)]
@@ -72,11 +71,11 @@ pub(super) fn is_erased(version: &Version, entry: &Entry<'_>) -> bool {
 impl Rising {
     /// At most `limit` bytes, charged.
     pub(super) fn within(cache: &Cache, limit: u64) -> Self {
-        Self { objects: BTreeMap::new(), limit, held: None, memory: cache.memory().clone() }
+        Self { objects: BTreeMap::new(), limit, held: cache.memory().charge(Holder::Jobs, 0) }
     }
 
     fn bytes(&self) -> u64 {
-        self.held.as_ref().map_or(0, Charge::bytes)
+        self.held.bytes()
     }
 
     /// Takes in an object, if there is room for it.
@@ -87,8 +86,7 @@ impl Rising {
         }
         let risen = Risen { trailer: entry.trailer, value: entry.value.to_vec(), asked };
         if self.objects.insert(entry.key.to_vec(), risen).is_none() {
-            self.held = None;
-            self.held = Some(self.memory.charge(Holder::Jobs, bytes));
+            self.held.resize(bytes);
         }
     }
 
