@@ -308,7 +308,8 @@ fn the_index_takes_half_of_the_memory_and_the_tier_stays_as_empty_as_that_makes_
             }
         }
         let stats = db.stats();
-        assert!(most <= options.memory_bytes / 2, "{most} bytes\n{stats}");
+        // And what one flush adds.
+        assert!(most <= options.memory_bytes / 2 + options.memory_bytes / 64, "{most} bytes\n{stats}");
         // It came that far, so nothing else kept it small.
         assert!(most > options.memory_bytes / 4, "{most} bytes\n{stats}");
         assert!(stats.objects.as_ref().unwrap().objects < 80_000, "{stats}");

@@ -86,11 +86,11 @@ impl Climb {
             // What holds is measured anew before the next trial: meanwhile the store may have become another.
             Some(_) => self.give_up_trial(),
             None => {
-                let settles = self.work.operations == 0 || work.is_cheaper_than(&self.work);
+                let improves = self.work.operations == 0 || work.is_cheaper_than(&self.work);
                 self.work = work;
                 match self.rests.checked_sub(1) {
                     Some(rests) => self.rests = rests,
-                    None if settles => {}
+                    None if improves => {}
                     None => self.begin_trial(),
                 }
             }
