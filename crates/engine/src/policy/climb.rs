@@ -9,8 +9,7 @@
 //! the cache fills: any trial would be the better for it, and the next one, down to where nothing stays.
 //!
 //! While reads are nearly all that is asked for it makes no trials: which copies stay is not the threshold's matter then, and to
-//! pin fewer of the rest sends objects down for an epoch that stay where they are under any threshold that is left alone (YCSB's B, figure 11b
-//! of the paper: eight bytes to the capacity tier for each one updated, and none).
+//! pin fewer of the rest sends objects down for the sake of an epoch.
 
 /// Where it begins: the paper's.
 const PERCENT_FIRST: i32 = 70;
