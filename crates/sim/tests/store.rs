@@ -234,6 +234,47 @@ fn a_store_that_has_lost_a_slab_goes_on_with_all_else() {
 }
 
 #[test]
+fn a_range_is_deleted_around_what_is_lost() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        fill(&db);
+        let in_store = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) > 0;
+        let lost_slab = slab_of(&db, &many((0..1000).find(in_store).unwrap()));
+        // For a snapshot's sake the store keeps what the range had, until it has been opened again.
+        let snapshot = db.snapshot().unwrap();
+        db.delete_range(Range::from(many(0).as_bytes()..many(900).as_bytes())).unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+        drop(snapshot);
+        let missing = disk.read_file(0, &lost_slab);
+        disk.remove_file(0, &lost_slab);
+        let db = open();
+        db.put(many(0), value(0, 2)).unwrap();
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let lost: Vec<u64> = (0..1000).filter(|i| db.get(many(*i)).is_err()).collect();
+        assert!((1..10).contains(&lost.len()), "{lost:?}");
+        let check = |db: &Db, i: u64| match db.get(many(i)) {
+            Ok(None) => assert!((1..900).contains(&i), "{i}"),
+            Ok(Some(found)) => assert_eq!(found[..], value(i, if i == 0 { 2 } else { 1 }), "{i}"),
+            Err(error) => assert!(error.to_string().contains(&lost_slab), "{error}"),
+        };
+        (0..1000).for_each(|i| check(&db, i));
+        db.close().unwrap();
+        // Somebody finds it again: what was deleted stays so.
+        disk.write_file(0, &lost_slab, &missing);
+        let db = open();
+        db.wait_for_background().unwrap();
+        for i in 1..1000 {
+            assert_eq!(db.get(many(i)).unwrap().is_some(), i >= 900, "{i}");
+        }
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn what_is_lost_never_goes_down() {
     on_a_disk(|sched, disk| {
         let options = small();

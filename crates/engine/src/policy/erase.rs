@@ -43,7 +43,11 @@ fn forgotten(view: &View) -> Option<Plan> {
         // Another that forgets has no level.
         plans.any(|plan| view.store.is_some() || plan.level == LEVELS_MAX)
     };
-    let gone: Vec<_> = due(view).filter(|tombstone| !is_needed(tombstone) && !is_met(tombstone)).collect();
+    let is_held = |tombstone: &RangeTombstone| {
+        view.store.as_ref().is_some_and(|store| store.held_tombstones.contains(&tombstone.seq))
+    };
+    let stays = |tombstone: &RangeTombstone| is_held(tombstone) || is_needed(tombstone) || is_met(tombstone);
+    let gone: Vec<_> = due(view).filter(|tombstone| !stays(tombstone)).collect();
     Some(Plan::Forget {
         tombstones: gone.iter().map(|tombstone| tombstone.seq).collect(),
         from: gone.iter().map(|tombstone| tombstone.from.to_vec()).min()?,

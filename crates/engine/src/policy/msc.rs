@@ -18,6 +18,7 @@
 
 use super::piles::{self, Pile};
 use super::{Plan, TableView, View};
+use crate::key::Seq;
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
 use crate::version::LEVELS_MAX;
@@ -53,6 +54,8 @@ pub(crate) struct StoreView {
     pub(crate) level: usize,
     /// How many runs may lie on one another there.
     pub(crate) runs_max: u64,
+    /// Range tombstones that stay, since what they cover in the store could not be read.
+    pub(crate) held_tombstones: BTreeSet<Seq>,
     /// For what is drawn.
     pub(crate) seed: u64,
     /// In key order, disjoint; told only when a demotion may be due.

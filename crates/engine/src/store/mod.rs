@@ -30,7 +30,7 @@ mod space;
 #[cfg(test)]
 pub(crate) use class::SLOT_BYTES_MIN;
 pub(crate) use class::slot_bytes;
-pub(crate) use contents::{Contents, Damaged};
+pub(crate) use contents::{Contents, Damaged, Found};
 pub(crate) use cursor::StoreCursor;
 pub(crate) use fill::{Write, fill};
 pub(crate) use generation::Generations;

@@ -4,6 +4,8 @@
 //! contents of before have in their ranges goes, and no slot is read for it; unless somebody reads at an older number. Then, and after
 //! an open, it is not known whether the store is clear of what a tombstone covers, and whoever forgets the tombstone looks into what is left of
 //! its range. Nothing that is covered can come into the store meanwhile: what comes up is held against the version's tombstones.
+//! A slot that cannot be read may have something newer, and stays; so does each tombstone over it, since the slab may be put back
+//! some day with something older.
 //!
 //! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it still lies where it
 //! did: slots that the contents in hand have are given to nobody else.
@@ -14,7 +16,7 @@ use crate::error::Result;
 use crate::key::Seq;
 use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
-use crate::store::{Changes, Contents, Location, SlotRun};
+use crate::store::{Changes, Contents, Found, Location, SlotRun};
 use crate::version::Edit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +56,7 @@ impl Engine {
     }
 
     /// Forgets the range tombstones that an edit removes, once the store is clear of what they cover.
-    pub(in crate::engine) fn forget_ranges_of_store(&self, store: &Store, edit: Edit) -> Result<()> {
+    pub(in crate::engine) fn forget_ranges_of_store(&self, store: &Store, mut edit: Edit) -> Result<()> {
         let (contents, version) = {
             // Not between two parts of a flush: the edit that brought a tombstone may be there, and what it covers not yet.
             let _turn = store.turn.take();
@@ -65,7 +67,12 @@ impl Engine {
         let looks_for = |seq: Seq| edit.ranges_removed.contains(&seq) && !cleared.contains(&seq);
         let ranges = version.range_tombstones.iter().filter(|tombstone| looks_for(tombstone.seq)).cloned();
         let ranges = ranges.fold(RangeTombstones::default(), |ranges, tombstone| ranges.with(tombstone));
-        self.clear(store, &contents, &ranges, true)?;
+        let held = self.clear(store, &contents, &ranges, true)?;
+        edit.ranges_removed.retain(|seq| !held.contains(seq));
+        store.state.lock().held_tombstones.extend(held);
+        if edit.ranges_removed.is_empty() {
+            return Ok(());
+        }
         self.commit(&mut self.root.take(), edit, |_| {})?;
         // A flush may have said so of some that were forgotten before it had ended.
         let version = self.current.load().version.clone();
@@ -74,16 +81,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees what `contents` have in the ranges of tombstones that is older, or all of it if nobody `looks`.
+    /// Frees what `contents` have in the ranges of tombstones that is older, or all of it if nobody `looks`. Of the tombstones, tells
+    /// those over slots that could not be read.
     fn clear(
         &self,
         store: &Store,
         contents: &Arc<Contents>,
         ranges: &RangeTombstones,
         looks: bool,
-    ) -> Result<()> {
+    ) -> Result<BTreeSet<Seq>> {
         let index = &contents.index;
-        let (mut key, mut part) = (Vec::new(), Vec::new());
+        let (mut key, mut part, mut held) = (Vec::new(), Vec::new(), BTreeSet::new());
         for (from, to) in ranges.spans() {
             let (mut at, end) = (index.seek(from), index.seek(to));
             while at < end && index.entry_to(at, &mut key).is_some() {
@@ -91,8 +99,15 @@ impl Engine {
                 let mut goes = Vec::new();
                 for location in index.locations(&key) {
                     at = index.next(at);
-                    if !looks || contents.read(location)?.entry().trailer.seq() < erased {
-                        goes.push(location);
+                    let is_older = |found: Found| found.entry().trailer.seq() < erased;
+                    match if looks { contents.read(location).map(is_older) } else { Ok(true) } {
+                        Ok(true) => goes.push(location),
+                        Ok(false) => {}
+                        Err(error) if error.is_corrupt() => {
+                            let over = ranges.iter().filter(|tombstone| tombstone.covers(&key));
+                            held.extend(over.map(|tombstone| tombstone.seq));
+                        }
+                        Err(error) => return Err(error),
                     }
                 }
                 if !goes.is_empty() {
@@ -105,7 +120,10 @@ impl Engine {
                 self.check_open()?;
             }
         }
-        if part.is_empty() { Ok(()) } else { self.clear_part(store, &part) }
+        if !part.is_empty() {
+            self.clear_part(store, &part)?;
+        }
+        Ok(held)
     }
 
     fn clear_part(&self, store: &Store, part: &[Erasing]) -> Result<()> {

@@ -112,6 +112,8 @@ struct State {
     pool: Pool,
     /// Range tombstones of which nothing that is older has a slot.
     cleared: BTreeSet<Seq>,
+    /// Those that cover slots which could not be read: until the next open they are not looked at again.
+    held_tombstones: BTreeSet<Seq>,
 }
 
 /// What a flush has found slots for.
@@ -157,6 +159,7 @@ impl Store {
             asked: 0,
             pool: Pool::default(),
             cleared: BTreeSet::new(),
+            held_tombstones: BTreeSet::new(),
         };
         Self {
             turn: Turn::new(sched, ()),

@@ -253,6 +253,7 @@ impl Engine {
                 bytes,
                 level,
                 runs_max: if has_runs { self.options.log_runs_max.into() } else { 1 },
+                held_tombstones: state.held_tombstones.clone(),
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
                 ..StoreView::default()
