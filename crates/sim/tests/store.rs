@@ -234,6 +234,41 @@ fn a_store_that_has_lost_a_slab_goes_on_with_all_else() {
 }
 
 #[test]
+fn what_is_newer_than_something_lost_goes_down_without_it() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        fill(&db);
+        let in_store = |db: &Db, i: &u64| lie_in(db, "store", std::iter::once(*i)) > 0;
+        let lost_slab = slab_of(&db, &many((0..1000).find(|i| in_store(&db, i)).unwrap()));
+        db.close().unwrap();
+        disk.remove_file(0, &lost_slab);
+        let db = open();
+        let lost = (0..1000).find(|i| db.get(many(*i)).is_err()).unwrap();
+        // Its old version is kept for a snapshot's sake, which goes.
+        let snapshot = db.snapshot().unwrap();
+        db.put(many(lost), value(lost, 7)).unwrap();
+        db.flush().unwrap();
+        assert!(snapshot.get(many(lost)).is_err());
+        let write_others = || {
+            for _ in 0..4 {
+                (0..1000).filter(|i| *i != lost).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
+                db.flush().unwrap();
+                db.wait_for_background().unwrap();
+            }
+        };
+        write_others();
+        assert!(snapshot.get(many(lost)).is_err());
+        drop(snapshot);
+        write_others();
+        assert!(!in_store(&db, &lost), "{}", db.explain(many(lost)).unwrap());
+        assert_eq!(db.get(many(lost)).unwrap().unwrap()[..], value(lost, 7));
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_range_is_deleted_around_what_is_lost() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);

@@ -59,13 +59,16 @@ pub(crate) struct Slabs {
     /// Side by side, so that a search touches a few lines of memory and not one slab after another.
     numbers: Vec<u64>,
     slabs: Vec<Arc<Slab>>,
+    /// Some slab is lost.
+    has_lost: bool,
 }
 
 impl FromIterator<Arc<Slab>> for Slabs {
     fn from_iter<I: IntoIterator<Item = Arc<Slab>>>(slabs: I) -> Self {
         let mut slabs: Vec<_> = slabs.into_iter().collect();
         slabs.sort_by_key(|slab| slab.meta.number);
-        Self { numbers: slabs.iter().map(|slab| slab.meta.number).collect(), slabs }
+        let has_lost = slabs.iter().any(|slab| slab.lost().is_some());
+        Self { numbers: slabs.iter().map(|slab| slab.meta.number).collect(), slabs, has_lost }
     }
 }
 
@@ -181,26 +184,44 @@ impl Contents {
 
     /// Bytes of slots between two positions, from so many of the entries there, evenly.
     pub(crate) fn slot_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
-        let bytes = |at: Location| self.slab(at.slab).map_or(0, |slab| slab.meta.slot_bytes);
+        let bytes = |_, at: Location| self.slab(at.slab).map_or(0, |slab| slab.meta.slot_bytes);
         self.sampled(from, to, sample, &bytes)
     }
 
-    /// The same without slots of slabs that are lost. Where a few entries know of no others, more are looked at: what is left there
-    /// would never go down.
+    /// The same without slots of slabs that are lost, and of keys that have one there, which stay for its sake. Where a few entries know of
+    /// no others, more are looked at: what is left there would never go down.
     pub(crate) fn whole_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
-        let bytes = |at: Location| self.bytes_at(at);
+        let bytes = |at: Position, location: Location| {
+            let mut key = Vec::new();
+            let stays = self.slabs.has_lost
+                && self.index.entry_to(at, &mut key).is_some()
+                && self.has_lost_version(&key);
+            if stays { 0 } else { self.bytes_at(location) }
+        };
         match self.sampled(from, to, sample, &bytes) {
             0 => self.sampled(from, to, SECOND_SAMPLE, &bytes),
             bytes => bytes,
         }
     }
 
-    fn sampled(&self, from: Position, to: Position, sample: u64, bytes_at: &dyn Fn(Location) -> u64) -> u64 {
+    /// Whether some version of the key is in a slab that is lost.
+    pub(crate) fn has_lost_version(&self, key: &[u8]) -> bool {
+        let is_lost = |at: Location| self.slab(at.slab).is_ok_and(|slab| slab.lost().is_some());
+        self.slabs.has_lost && self.index.locations(key).any(is_lost)
+    }
+
+    fn sampled(
+        &self,
+        from: Position,
+        to: Position,
+        sample: u64,
+        bytes_at: &dyn Fn(Position, Location) -> u64,
+    ) -> u64 {
         let entries = self.index.count(from, to);
         let step = entries.div_ceil(sample).max(1);
         let (mut at, mut seen, mut bytes) = (from, 0, 0);
         while at < to {
-            bytes += self.index.location(at).map_or(0, bytes_at);
+            bytes += self.index.location(at).map_or(0, |location| bytes_at(at, location));
             at = self.index.skip(at, step);
             seen += 1;
         }

@@ -112,6 +112,15 @@ impl Outcome {
 }
 
 impl Engine {
+    /// Whether the newest version of a key can be read, and nobody reads before it.
+    fn hides_the_rest(&self, contents: &Contents, newest: Location) -> Result<bool> {
+        match contents.read(newest) {
+            Ok(found) => Ok(self.boundaries().first().is_some_and(|seq| found.entry().trailer.seq() <= *seq)),
+            Err(error) if error.is_corrupt() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What becomes of the objects of a range, with the store as it is; `settles` what stays.
     fn choose(
         &self,
@@ -137,8 +146,9 @@ impl Engine {
             if at < end && index.entry_to(at, &mut following).is_some() && following == key {
                 continue;
             }
-            // What cannot be read stays where it is known to be missing.
-            if same.iter().any(|at| contents.slab(at.slab).is_ok_and(|slab| slab.lost().is_some())) {
+            // What cannot be read stays where it is known to be missing, unless something newer is all that anybody sees.
+            let has_lost = contents.has_lost_version(&key);
+            if has_lost && !self.hides_the_rest(contents, same[0])? {
                 same.clear();
                 continue;
             }
@@ -172,6 +182,7 @@ impl Engine {
                 }
             };
             if is_written {
+                same.truncate(if has_lost { 1 } else { same.len() });
                 for location in &same {
                     bytes += contents.slab(location.slab)?.meta.slot_bytes;
                 }
