@@ -365,7 +365,7 @@ fn versions_that_snapshots_hold_stay_within_the_tier() {
 }
 
 #[test]
-fn the_index_takes_half_of_the_memory_and_the_tier_stays_as_empty_as_that_makes_it() {
+fn the_index_takes_its_part_of_the_memory_and_the_tier_stays_as_empty_as_that_makes_it() {
     on_a_disk(|sched, disk| {
         let mut options = small();
         options.memory_bytes = 8 << 20;
@@ -385,7 +385,7 @@ fn the_index_takes_half_of_the_memory_and_the_tier_stays_as_empty_as_that_makes_
         }
         let stats = db.stats();
         // And what one flush adds.
-        assert!(most <= options.memory_bytes / 2 + options.memory_bytes / 64, "{most} bytes\n{stats}");
+        assert!(most <= options.memory_bytes / 5 * 2 + options.memory_bytes / 64, "{most} bytes\n{stats}");
         // It came that far, so nothing else kept it small.
         assert!(most > options.memory_bytes / 4, "{most} bytes\n{stats}");
         assert!(stats.objects.as_ref().unwrap().objects < 80_000, "{stats}");

@@ -14,6 +14,7 @@
 
 mod block;
 mod duel;
+mod heap;
 mod object;
 
 pub(crate) use block::{Block, BlockKey, BlockSlice, FRAME_BYTES, LARGE_BYTES};
@@ -26,6 +27,7 @@ use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use duel::{Duel, Sampled};
+use heap::Heap;
 use object::ObjectKey;
 use quick_cache::sync::{Cache as Shards, DefaultLifecycle};
 use quick_cache::{Equivalent, OptionsBuilder, Weighter};
@@ -51,6 +53,8 @@ const FOUND_KEPT: u64 = 16;
 /// A change of what it may have that is less than one part in so many of it waits.
 const FIT_SHARE: u64 = 64;
 const SHARDS: usize = 16;
+/// Holes between objects are given back when they are one part in so many of the memory number.
+const HOLES_LEAST_SHARE: u64 = 32;
 
 #[derive(Clone, Debug)]
 enum Name {
@@ -209,6 +213,7 @@ pub(crate) struct Cache {
     has_objects: AtomicBool,
     /// Objects that were found in the store below the memtable.
     found: AtomicU64,
+    heap: Arc<Heap>,
     block_hits: Hits,
     object_hits: Hits,
 }
@@ -264,6 +269,7 @@ impl Cache {
             flushes: AtomicU64::new(0),
             has_objects: AtomicBool::new(false),
             found: AtomicU64::new(0),
+            heap: Arc::default(),
             block_hits: Hits::default(),
             object_hits: Hits::default(),
         }
@@ -284,6 +290,19 @@ impl Cache {
             self.items.set_capacity(items);
             self.last.set_capacity(last);
             self.duel.set_bytes(items);
+            self.fitting.store(false, Ordering::Release);
+        }
+    }
+
+    /// Drops what objects are left, and gives back what they had of the heap, once blocks have displaced enough of them.
+    fn close_holes(&self) {
+        let least = self.memory.limit() / HOLES_LEAST_SHARE;
+        if !self.duel.prefers_blocks() || !self.heap.has_holes(least) {
+            return;
+        }
+        if !self.fitting.swap(true, Ordering::Acquire) {
+            self.items.retain(|_, item| matches!(item, Item::Block(_)));
+            self.heap.trim();
             self.fitting.store(false, Ordering::Release);
         }
     }
@@ -317,6 +336,7 @@ impl Cache {
 
     pub(crate) fn keep_block(&self, key: BlockKey, block: Block) {
         self.fit();
+        self.close_holes();
         self.items.insert(Name::Block(key), Item::Block(block));
     }
 
@@ -376,7 +396,7 @@ impl Cache {
                 self.play(read.key, object_weight, of);
             }
             if let Some(fresh) = read.fresh.filter(|_| !self.duel.prefers_blocks()) {
-                return self.keep_object(Object::new(read.key, read.seq, read.value, of), fresh);
+                return self.keep_object(Object::new(&self.heap, read.key, read.seq, read.value, of), fresh);
             }
         }
         if !read.was_cached {
@@ -391,7 +411,7 @@ impl Cache {
         }
         if object_weight(entry.key.len() + entry.value.len()) <= FRAME_BYTES + OVERHEAD_BYTES {
             let seq = entry.trailer.seq();
-            self.keep_object(Object::new(entry.key, seq, entry.value, (0, 0)), noted);
+            self.keep_object(Object::new(&self.heap, entry.key, seq, entry.value, (0, 0)), noted);
         }
     }
 
@@ -434,7 +454,7 @@ impl Cache {
                     let small = entry.value.len() <= FRAME_BYTES;
                     if small && entry.trailer.kind() == Some(Kind::Put) {
                         let of = (old.sample, old.block_weight);
-                        let object = Object::new(entry.key, entry.trailer.seq(), entry.value, of);
+                        let object = Object::new(&self.heap, entry.key, entry.trailer.seq(), entry.value, of);
                         object.confirm();
                         // One that was evicted in between stays away.
                         drop(self.items.replace(Name::Object(object.clone()), Item::Object(object), true));

@@ -18,6 +18,7 @@
 //! the number raised, and if it comes second it takes the object away. A reader that noted the number after it was raised
 //! has the flush's memtable in its own set, or its tables.
 
+use super::heap::Heap;
 use crate::key::{self, Seq};
 use cuesta_sched::atomic::{AtomicBool, Ordering};
 use std::fmt;
@@ -35,15 +36,18 @@ pub(crate) struct Object {
     confirmed: AtomicBool,
     /// Key, then value.
     bytes: Box<[u8]>,
+    heap: Arc<Heap>,
 }
 
 impl Object {
     /// Not confirmed yet. `of` is the block that it came from and what that weighs.
-    pub(super) fn new(key: &[u8], seq: Seq, value: &[u8], of: (u32, u32)) -> Arc<Self> {
+    pub(super) fn new(heap: &Arc<Heap>, key: &[u8], seq: Seq, value: &[u8], of: (u32, u32)) -> Arc<Self> {
         let (bytes, confirmed) = ([key, value].concat().into_boxed_slice(), AtomicBool::new(false));
         let (sample, block_weight) = of;
+        heap.add(bytes.len() as u64);
         // Keys are at most `KEY_BYTES_MAX` long.
-        Arc::new(Self { seq, sample, block_weight, key_bytes: key.len() as u32, confirmed, bytes })
+        let (key_bytes, heap) = (key.len() as u32, heap.clone());
+        Arc::new(Self { seq, sample, block_weight, key_bytes, confirmed, bytes, heap })
     }
 
     pub(crate) fn seq(&self) -> Seq {
@@ -69,6 +73,12 @@ impl Object {
 
     pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.heap.remove(self.bytes.len() as u64);
     }
 }
 

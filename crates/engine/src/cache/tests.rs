@@ -127,3 +127,24 @@ fn what_was_read_before_a_flush_is_not_used_after_it() {
     read(&cache, b"key", (7, 7), 0, Some(cache.flushes()));
     assert_eq!(found(&cache, b"key", 99), Some((7, 7)));
 }
+
+#[test]
+fn objects_go_once_blocks_have_displaced_a_third_of_them() {
+    let cache = Cache::new(1 << 20, 7);
+    let key = |i: u64| format!("key{i:04}").into_bytes();
+    let now = || Some(cache.flushes());
+    (0..4000).for_each(|i| read(&cache, &key(i), (i, 1), i << 16, now()));
+    let objects = || (0..4000).filter(|i| cache.peek_object(&key(*i), Seq::MAX).is_some()).count();
+    let most = objects();
+    // Blocks that are asked for again displace some, and as long as objects win that is all.
+    for i in (4000..4200).chain(4000..4200) {
+        cache.keep_block(at(i << 16), block(4096, 2));
+        assert!(cache.block(at(i << 16)).is_some());
+    }
+    let left = objects();
+    assert!(left > 0 && left * 3 < most * 2, "{left} of {most}");
+    cache.duel.let_blocks_win();
+    cache.keep_block(at(5000 << 16), block(4096, 3));
+    assert_eq!(objects(), 0);
+    assert_eq!(cache.block(at(5000 << 16)).map(|block| block[0]), Some(3));
+}

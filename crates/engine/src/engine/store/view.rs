@@ -29,8 +29,9 @@ const TIGHT_PIECES: u64 = 32;
 const SAMPLE: u64 = 64;
 /// And whose size is asked, of each range for each plan.
 const SIZES_SAMPLE: u64 = 4;
-/// Of the memory number index and tracker may have one part in so many.
-const INDEX_SHARE: u64 = 2;
+/// Of the memory number index and tracker may have so many parts in so many: beside memtables, and what flush and demotion list of
+/// objects that are as small as the index is large then, which is another third.
+const INDEX_OF: (u64, u64) = (2, 5);
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
 const COPIES_SHARE: u64 = 16;
 const COPIES_SAMPLE: u64 = 512;
@@ -163,7 +164,7 @@ impl Engine {
         let current = self.current.load();
         let tracker = current.tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         let (index, (slab_bytes, free)) = (&current.contents.index, store.bytes());
-        let most = self.options.memory_bytes / INDEX_SHARE;
+        let most = self.options.memory_bytes / INDEX_OF.1 * INDEX_OF.0;
         let left = most.saturating_sub(tracker + current.contents.held_bytes());
         let (entries, filled) = (u128::from(index.entries()), u128::from(slab_bytes.saturating_sub(free)));
         // An entry's share of the index, and the byte of a slot.
