@@ -99,8 +99,8 @@ impl Rising {
 #[derive(Debug)]
 pub(super) struct Promotions {
     wanted: AtomicBool,
-    /// At the last look reads were nearly all that was asked for.
-    reads_prevail: AtomicBool,
+    /// At the last look reads were all but all that was asked for.
+    is_cache: AtomicBool,
     /// The policy is asked when there were so many gets.
     look_at: AtomicU64,
     policy: Mutex<Promotion>,
@@ -119,7 +119,7 @@ impl Promotions {
     pub(super) fn new(sched: &Sched) -> Self {
         Self {
             wanted: AtomicBool::new(false),
-            reads_prevail: AtomicBool::new(false),
+            is_cache: AtomicBool::new(false),
             look_at: AtomicU64::new(0),
             policy: Mutex::new(sched, Promotion::default()),
             offers: Mutex::new(sched, Offers::default()),
@@ -151,13 +151,13 @@ impl Engine {
         let wanted = policy.next(&view);
         promotions.look_at.store(policy.next_look(), Ordering::Relaxed);
         promotions.wanted.store(wanted, Ordering::Relaxed);
-        promotions.reads_prevail.store(policy.reads_prevail(), Ordering::Relaxed);
+        promotions.is_cache.store(policy.is_cache(), Ordering::Relaxed);
     }
 
     /// Whether copies of keys that are tracked at all stay, as far as there is room.
     pub(super) fn keeps_warm_copies(&self, store: &Store) -> bool {
         match self.options.promote_reads {
-            PromoteReads::Auto => store.promotions.reads_prevail.load(Ordering::Relaxed),
+            PromoteReads::Auto => store.promotions.is_cache.load(Ordering::Relaxed),
             PromoteReads::Always => true,
             PromoteReads::Never => false,
         }
