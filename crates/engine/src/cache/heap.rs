@@ -2,15 +2,15 @@
 //!
 //! Blocks lie in pages of their own, objects on the heap. An object that goes leaves a hole as large as it was, among others
 //! that stay; the next object fills it, a block cannot. So when blocks take over ([`super::duel`]), the heap would keep what
-//! objects had at their most, as long as a few of them are left on each of its pages. Once a third of that is holes, all
-//! objects go, and the heap is trimmed: at most twice what others had displaced already, and of the kind that serves worse.
+//! objects had at their most, as long as a few of them are left on each of its pages. Once a quarter of that is holes, all
+//! objects go, and the heap is trimmed: at most three times what others had displaced already, and of the kind that serves worse.
 //!
-//! An object costs three atomic operations here, of the dozens that its two allocations and its insertion take.
+//! An object costs four atomic operations here, besides what its two allocations and its insertion take.
 
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 
 /// Holes are worth while once they are one part in so many.
-const HOLES_SHARE: u64 = 3;
+const HOLES_SHARE: u64 = 4;
 
 /// Bytes of objects on the heap.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn holes_are_what_is_missing_of_the_most_since_it_was_trimmed() {
         let heap = Heap::default();
-        heap.add(90);
+        heap.add(120);
         heap.remove(29);
         assert!(!heap.has_holes(10));
         heap.remove(1);
