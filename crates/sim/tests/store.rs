@@ -269,6 +269,35 @@ fn what_is_newer_than_something_lost_goes_down_without_it() {
 }
 
 #[test]
+fn what_is_lost_behind_something_that_a_range_delete_covers_goes_with_it() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        fill(&db);
+        let in_store = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) > 0;
+        let lost_slab = slab_of(&db, &many((0..1000).find(in_store).unwrap()));
+        db.close().unwrap();
+        disk.remove_file(0, &lost_slab);
+        let db = open();
+        let lost = (0..1000).find(|i| db.get(many(*i)).is_err()).unwrap();
+        let snapshot = db.snapshot().unwrap();
+        db.put(many(lost), value(lost, 7)).unwrap();
+        db.flush().unwrap();
+        db.delete_range(Range::from(many(lost).as_bytes()..many(lost + 1).as_bytes())).unwrap();
+        db.flush().unwrap();
+        drop(snapshot);
+        for i in 0..3 {
+            db.put(format!("after{i}"), b"all").unwrap();
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+        }
+        assert!(db.get(many(lost)).unwrap().is_none());
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_range_is_deleted_around_what_is_lost() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);

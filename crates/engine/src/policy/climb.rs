@@ -8,7 +8,7 @@
 //! and demotions have had their say. No trial begins while what holds is still becoming cheaper by itself, as it does after an open, when
 //! the cache fills: any trial would be the better for it, and the next one, down to where nothing stays.
 //!
-//! While reads are nearly all that is asked for it makes no trials: which copies stay is not the threshold's matter then, and to
+//! While the store is a cache ([`super::promotion`]) it makes no trials: which copies stay is not the threshold's matter then, and to
 //! pin fewer of the rest sends objects down for the sake of an epoch.
 
 /// Where it begins: the paper's.

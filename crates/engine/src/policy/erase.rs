@@ -5,7 +5,7 @@
 //! nothing is read or written. The others are rewritten in place, one at a time, when nothing else is due ([`apply`]), or before that once
 //! there are half as many tombstones as there may be ([`pressing`]); runs that point into one another are merged as their guard's rules
 //! say. When no table needs it, it is forgotten; but not while a plan runs among its keys where there is a store: a demotion may be about to
-//! write what it has read there before the tombstone came. (A merge reads tables, which are there until its edit.)
+//! write what it has read there before the tombstone came; nor one over what could not be read there. (A merge reads tables, which are there until its edit.)
 //!
 //! Each tombstone takes as long as there are tables in its range.
 

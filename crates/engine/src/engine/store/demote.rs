@@ -6,7 +6,7 @@
 //! it holds the contents that they are live in. Its edit takes away those objects that are still where it read them; one
 //! that was written since stays, and is newer.
 //!
-//! Where a range's cold objects are all copies, no table is touched. While reads are nearly all that is asked for, a merge
+//! Where a range's cold objects are all copies, no table is touched. While the store is a cache of what lies below (97 reads in 100), a merge
 //! that has to be writes what is hot down as well and leaves it where it is, as copies ([`Chosen::settled`]): it costs its own
 //! bytes beside those of the tables that are written anyway, and once it has cooled it goes for nothing, and by itself. The
 //! paper's hot objects stay the only version, which is best for what is written again before it cools.

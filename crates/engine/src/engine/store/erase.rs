@@ -4,8 +4,8 @@
 //! contents of before have in their ranges goes, and no slot is read for it; unless somebody reads at an older number. Then, and after
 //! an open, it is not known whether the store is clear of what a tombstone covers, and whoever forgets the tombstone looks into what is left of
 //! its range. Nothing that is covered can come into the store meanwhile: what comes up is held against the version's tombstones.
-//! A slot that cannot be read may have something newer, and stays; so does each tombstone over it, since the slab may be put back
-//! some day with something older.
+//! A slot that cannot be read may have something newer, and stays; so does the newest tombstone over it, since the slab may be put back
+//! some day with something older. (Of a lost slab whose keys nobody knows, after an open without an image, that is not known either.)
 //!
 //! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it still lies where it
 //! did: slots that the contents in hand have are given to nobody else.
@@ -96,17 +96,19 @@ impl Engine {
             let (mut at, end) = (index.seek(from), index.seek(to));
             while at < end && index.entry_to(at, &mut key).is_some() {
                 let erased = ranges.covering(&key, Seq::MAX);
-                let mut goes = Vec::new();
+                // Newest first: behind one that is older all are.
+                let (mut goes, mut looks_on) = (Vec::new(), looks);
                 for location in index.locations(&key) {
                     at = index.next(at);
                     let is_older = |found: Found| found.entry().trailer.seq() < erased;
-                    match if looks { contents.read(location).map(is_older) } else { Ok(true) } {
-                        Ok(true) => goes.push(location),
-                        Ok(false) => {}
-                        Err(error) if error.is_corrupt() => {
-                            let over = ranges.iter().filter(|tombstone| tombstone.covers(&key));
-                            held.extend(over.map(|tombstone| tombstone.seq));
+                    match if looks_on { contents.read(location).map(is_older) } else { Ok(true) } {
+                        Ok(true) => {
+                            goes.push(location);
+                            looks_on = false;
                         }
+                        Ok(false) => {}
+                        // The newest that covers it does for all.
+                        Err(error) if error.is_corrupt() => drop(held.insert(erased)),
                         Err(error) => return Err(error),
                     }
                 }

@@ -62,9 +62,9 @@ struct Object {
 }
 
 impl Found {
-    /// With what sorting takes besides: room for half of the objects.
+    /// With what sorting takes besides: room for half of the objects, of few for all.
     fn held_bytes(&self) -> u64 {
-        (self.keys.len() + self.objects.len() * size_of::<Object>() * 3 / 2) as u64
+        (self.keys.len() + self.objects.len() * size_of::<Object>() * 2) as u64
     }
 
     /// Reads the live slots of a slab.
