@@ -248,3 +248,37 @@ fn push(
     versions.drain(..).for_each(|(_, location)| made.push(key, location));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Kind, Seq};
+    use crate::store::Holds;
+
+    #[test]
+    fn an_index_is_in_the_order_of_keys_and_newest_first_whatever_they_begin_with() {
+        // Behind what all share some are empty, end in zeros, or differ behind the bytes that a number holds.
+        let tails: [&[u8]; 9] =
+            [b"", b"\0", b"\0\0", b"a", b"a\0b", b"12345678", b"123456780", b"123456789", b"\xff"];
+        let mut objects: Vec<(Vec<u8>, u64)> =
+            tails.iter().flat_map(|tail| [3, 7].map(|seq| ([b"shared", *tail].concat(), seq))).collect();
+        let mut found = Found::default();
+        // Not in order: each fifth of eighteen.
+        for i in 0..objects.len() {
+            let (key, seq) = &objects[i * 5 % objects.len()];
+            let location = Location { slab: 1, slot: *seq as u32, holds: Holds::Value };
+            let (key_from, key_bytes) = (found.keys.len(), key.len());
+            found.keys.extend_from_slice(key);
+            let trailer = Trailer::new(Seq(*seq), Kind::Put);
+            found.objects.push(Object { key_from, key_bytes, rank: 0, trailer, location });
+        }
+        let index = found.make_index();
+        objects.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        let (mut at, mut key, mut made) = (index.first(), Vec::new(), Vec::new());
+        while let Some(location) = index.entry_to(at, &mut key) {
+            made.push((key.clone(), u64::from(location.slot)));
+            at = index.next(at);
+        }
+        assert_eq!(made, objects);
+    }
+}
