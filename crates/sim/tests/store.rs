@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Cause, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
+use cuesta::{Batch, Cause, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk};
 use cuesta_sched::Sched;
 use cuesta_sim::{Kind, options_of, world};
@@ -693,6 +693,42 @@ fn what_is_written_anew_before_it_comes_up_does_not_come_up() {
         assert!(lie_in(&db, "store", below.iter().copied()) > 3, "{}", db.stats());
         db.close().unwrap();
     });
+}
+
+#[test]
+fn what_is_deleted_by_range_while_it_comes_up_does_not_come_up() {
+    let mut rose = 0;
+    for seed in 0..12 {
+        let sched = Sched::simulated(seed);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        sched.run(|| {
+            let options = half(PromoteReads::Always);
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            fill(&db);
+            let below: Vec<u64> =
+                (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(120).collect();
+            // So many that workers are woken at once; whoever brings them up is overtaken by some of the flushes.
+            for some in below.chunks(40) {
+                read_twice(&db, some);
+                let mut batch = Batch::new();
+                batch.delete_range(many(some[0]).as_bytes()..many(some[21]).as_bytes());
+                db.write(batch).unwrap();
+                db.flush().unwrap();
+            }
+            sched.sleep(std::time::Duration::from_secs(3));
+            db.wait_for_background().unwrap();
+            assert_eq!(db.stats().range_tombstones, 0, "seed {seed}: they are forgotten");
+            rose += lie_in(&db, "store", below.iter().copied());
+            db.close().unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            let is_there = |i: &u64| db.get(many(*i)).unwrap().is_some();
+            for some in below.chunks(40) {
+                assert_eq!(some[..=20].iter().filter(|i| is_there(i)).count(), 0, "seed {seed}");
+                assert!(some[21..].iter().all(is_there), "seed {seed}");
+            }
+        });
+    }
+    assert!(rose > 100, "only {rose} came up");
 }
 
 /// A log that is several times larger than the store, of two levels at least.

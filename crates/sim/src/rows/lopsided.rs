@@ -2,7 +2,7 @@
 //! answers as a map does, at snapshots too, and as often as it is opened anew.
 
 use crate::fixture::{Kind, contents, kind, options, world};
-use cuesta::{Db, Durability, Options, Range, Snapshot};
+use cuesta::{Batch, Db, Durability, Options, Range, Snapshot};
 use cuesta_device::sim::{SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
@@ -13,6 +13,11 @@ const ROUNDS: u64 = 4;
 /// Operations in one round.
 const OPERATIONS: u64 = 500;
 const VALUE_BYTES: usize = 500;
+/// After a round, so often so many neighbours are read, enough for those below to come up at once, and some of them are deleted by range
+/// before they have.
+const ERASED_TIMES: u64 = 3;
+const READ: u64 = 80;
+const ERASED: u64 = 10;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -55,6 +60,11 @@ fn live(
             operate(&db, rng, map).map_err(|what| format!("round {round}: {what}"))?;
         }
         equal(&before.0, &before.1).map_err(|what| format!("the snapshot of round {round}: {what}"))?;
+        // Nobody reads at an older number: what is deleted is gone at once.
+        drop(before);
+        for _ in 0..ERASED_TIMES {
+            erase(&db, rng, map).map_err(|what| format!("after round {round}: {what}"))?;
+        }
     }
     if contents(&db).map_err(text)?.remove("").unwrap_or_default() != *map {
         return Err("the store has something else than the map".to_owned());
@@ -62,22 +72,21 @@ fn live(
     db.close().map_err(text)
 }
 
+fn key(i: u64) -> Vec<u8> {
+    format!("key{:04}", i % KEYS).into_bytes()
+}
+
 fn operate(db: &Db, rng: &mut Rng, map: &mut Map) -> Result<(), String> {
     let text = |error: cuesta::Error| error.to_string();
     // Half of it goes to a tenth of the keys.
     let keys = if rng.one_in(2) { KEYS } else { KEYS / 10 };
-    let key = format!("key{:04}", rng.below(keys) * 7 % KEYS).into_bytes();
+    let key = key(rng.below(keys) * 7);
     match rng.below(8) {
         0 => {
             db.delete(&key).map_err(text)?;
             map.remove(&key);
         }
-        1 => {
-            let found = db.get(&key).map_err(text)?;
-            if found.as_deref() != map.get(&key).map(Vec::as_slice) {
-                return Err(format!("{} is not what the map has", key.escape_ascii()));
-            }
-        }
+        1 => read(db, &key, map)?,
         _ => {
             // Nothing that packing makes little of.
             let value: Vec<u8> = std::iter::repeat_with(|| rng.next_u64() as u8).take(VALUE_BYTES).collect();
@@ -86,6 +95,26 @@ fn operate(db: &Db, rng: &mut Rng, map: &mut Map) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn read(db: &Db, key: &[u8], map: &Map) -> Result<(), String> {
+    let found = db.get(key).map_err(|error| error.to_string())?;
+    match found.as_deref() == map.get(key).map(Vec::as_slice) {
+        true => Ok(()),
+        false => Err(format!("{} is not what the map has", key.escape_ascii())),
+    }
+}
+
+fn erase(db: &Db, rng: &mut Rng, map: &mut Map) -> Result<(), String> {
+    let text = |error: cuesta::Error| error.to_string();
+    let first = rng.below(KEYS - READ);
+    (first..first + READ).try_for_each(|i| read(db, &key(i), map))?;
+    let (from, to) = (key(first), key(first + ERASED));
+    let mut batch = Batch::new();
+    batch.delete_range(&from[..]..&to[..]);
+    db.write(batch).map_err(text)?;
+    map.retain(|key, _| !(&from..&to).contains(&key));
+    db.flush().map_err(text)
 }
 
 fn equal(snapshot: &Snapshot, map: &Map) -> Result<(), String> {
