@@ -32,7 +32,7 @@ mod tests;
 
 /// Atomics: the standard library's, or shuttle's when interleavings are tried.
 pub mod atomic {
-    pub use crate::real::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+    pub use crate::real::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
 }
 pub use rng::Rng;
 #[cfg(feature = "shuttle")]

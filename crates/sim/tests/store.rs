@@ -244,6 +244,53 @@ fn a_store_that_has_lost_a_slab_goes_on_with_all_else() {
 }
 
 #[test]
+fn a_damaged_slot_stays_where_it_is_and_all_else_goes_down() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        fill(&db);
+        let slab = slab_of_some(&db);
+        db.close().unwrap();
+        // A bit of each value: whose it was is known. Behind the file's header stands the size of the slots.
+        let mut bytes = disk.read_file(0, &slab);
+        let slot_bytes = u64::from_le_bytes(bytes[64..72].try_into().unwrap()) as usize;
+        bytes[4096..].chunks_exact_mut(slot_bytes).for_each(|slot| slot[900] ^= 1);
+        disk.write_file(0, &slab, &bytes);
+        let db = open();
+        let damaged: Vec<u64> = (0..1000).filter(|i| db.get(many(*i)).is_err()).collect();
+        assert!(damaged.len() > 3, "{damaged:?}");
+        (0..3000).for_each(|i| assert!(db.put(format!("other{i:05}"), value(i, 9)).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let lost = db.stats().objects.unwrap().lost_slots;
+        assert!(lost > 1 && lost <= damaged.len() as u64, "{lost} of {damaged:?}");
+        for i in 0..1000 {
+            match db.get(many(i)) {
+                Ok(found) => assert!(!damaged.contains(&i) && found.unwrap()[..] == value(i, 1), "{i}"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(damaged.contains(&i) && text.contains(&slab) && text.contains("slot"), "{error}")
+                }
+            }
+        }
+        // What is written anew is whole, and goes down; so does what comes into its slots.
+        damaged.iter().for_each(|i| assert!(db.put(many(*i), value(*i, 2)).is_ok()));
+        for round in 0..8 {
+            (0..3000).for_each(|i| assert!(db.put(format!("other{round}{i:05}"), value(i, round)).is_ok()));
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+        }
+        assert_eq!(lie_in(&db, "level", damaged.iter().copied()), damaged.len());
+        assert!(damaged.iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 2)));
+        assert_eq!(db.stats().objects.unwrap().lost_slots, lost);
+        db.close().unwrap();
+        let report = cuesta::verify_in(&options, world(sched, disk, &options), &mut |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "{report:?}");
+    });
+}
+
+#[test]
 fn what_is_newer_than_something_lost_goes_down_without_it() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);

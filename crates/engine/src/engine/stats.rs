@@ -98,6 +98,8 @@ pub struct ObjectStats {
     /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is served, and nothing is
     /// written to them.
     pub flawed_slabs: u64,
+    /// Slots that were found damaged since, when what they hold was to go down: reads of their keys fail until these are written anew.
+    pub lost_slots: u64,
 }
 
 /// What it took to open the store.
@@ -320,6 +322,7 @@ impl Engine {
                 damaged: current.contents.damaged.slots,
                 flawed_slabs: current.contents.slabs.iter().filter(|slab| slab.flaw().is_some()).count()
                     as u64,
+                lost_slots: store.lost_slots(),
             }
         });
         Stats {
@@ -454,7 +457,11 @@ impl fmt::Display for Stats {
         )?;
         if let Some(o) = &self.objects {
             let index = m.index_bytes as f64 / o.objects.max(1) as f64;
-            let found = [(o.flawed_slabs, "slabs flawed"), (o.damaged, "slots damaged")];
+            let found = [
+                (o.flawed_slabs, "slabs flawed"),
+                (o.damaged, "slots damaged"),
+                (o.lost_slots, "slots found damaged since"),
+            ];
             let found = found.into_iter().filter(|(count, _)| *count > 0);
             let damaged: String = found.map(|(count, what)| format!(", {count} {what}")).collect();
             writeln!(

@@ -9,6 +9,10 @@ use super::slab::{Slab, SlotBytes};
 use super::slot::SLOT_HEADER_BYTES;
 use crate::error::{Error, Result};
 use crate::key::{Entry, Trailer};
+use crate::tier::Tiers;
+use cuesta_device::Cause;
+use cuesta_sched::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Entries that are looked at where a smaller sample had nothing but lost ones.
@@ -59,8 +63,8 @@ pub(crate) struct Slabs {
     /// Side by side, so that a search touches a few lines of memory and not one slab after another.
     numbers: Vec<u64>,
     slabs: Vec<Arc<Slab>>,
-    /// Some slab is lost.
-    has_lost: bool,
+    /// Some slab, or slot, was lost since the store was opened. Whoever has other slabs of this store has the same.
+    has_lost: Arc<AtomicBool>,
 }
 
 impl FromIterator<Arc<Slab>> for Slabs {
@@ -68,7 +72,8 @@ impl FromIterator<Arc<Slab>> for Slabs {
         let mut slabs: Vec<_> = slabs.into_iter().collect();
         slabs.sort_by_key(|slab| slab.meta.number);
         let has_lost = slabs.iter().any(|slab| slab.lost().is_some());
-        Self { numbers: slabs.iter().map(|slab| slab.meta.number).collect(), slabs, has_lost }
+        let numbers = slabs.iter().map(|slab| slab.meta.number).collect();
+        Self { numbers, slabs, has_lost: Arc::new(AtomicBool::new(has_lost)) }
     }
 }
 
@@ -83,6 +88,11 @@ impl Slabs {
 
     pub(crate) fn len(&self) -> usize {
         self.slabs.len()
+    }
+
+    /// Others of the same store.
+    fn replaced<'a>(&self, slabs: impl Iterator<Item = &'a Arc<Slab>>) -> Self {
+        Self { has_lost: self.has_lost.clone(), ..slabs.cloned().collect() }
     }
 }
 
@@ -159,7 +169,7 @@ impl Contents {
 
     /// The same with more slabs.
     pub(crate) fn with<'a>(&'a self, new: impl Iterator<Item = &'a Arc<Slab>>) -> Self {
-        Self { slabs: Arc::new(self.slabs.iter().chain(new).cloned().collect()), ..self.clone() }
+        Self { slabs: Arc::new(self.slabs.replaced(self.slabs.iter().chain(new))), ..self.clone() }
     }
 
     /// The same with another index. Who keeps what it does not need of one keeps memory from others.
@@ -171,14 +181,14 @@ impl Contents {
     pub(crate) fn without(mut self, slabs: &[u64]) -> Self {
         if !slabs.is_empty() {
             let stays = |slab: &&Arc<Slab>| !slabs.contains(&slab.meta.number);
-            self.slabs = Arc::new(self.slabs.iter().filter(stays).cloned().collect());
+            self.slabs = Arc::new(self.slabs.replaced(self.slabs.iter().filter(stays)));
         }
         self
     }
 
-    /// Bytes of a slot; 0 if its slab is lost, for what was in it cannot be written anywhere else.
+    /// Bytes of a slot; 0 if it is lost, for what was in it cannot be written anywhere else.
     pub(crate) fn bytes_at(&self, location: Location) -> u64 {
-        let whole = self.slab(location.slab).ok().filter(|slab| slab.lost().is_none());
+        let whole = self.slab(location.slab).ok().filter(|slab| !slab.has_lost(location.slot));
         whole.map_or(0, |slab| slab.meta.slot_bytes)
     }
 
@@ -188,14 +198,14 @@ impl Contents {
         self.sampled(from, to, sample, &bytes)
     }
 
-    /// The same without slots of slabs that are lost, and of keys that have one there, which stay for its sake. Where a few entries know of
-    /// no others, more are looked at: what is left there would never go down.
+    /// The same without slots that are lost, and of keys that have one, which stay for its sake. Where a few entries know of no others, more
+    /// are looked at: what is left there would never go down.
     pub(crate) fn whole_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
         let bytes = |at: Position, location: Location| {
             let mut key = Vec::new();
-            let stays = self.slabs.has_lost
+            let stays = self.slabs.has_lost.load(Ordering::Relaxed)
                 && self.index.entry_to(at, &mut key).is_some()
-                && self.has_lost_version(&key);
+                && self.has_lost(self.index.locations(&key));
             if stays { 0 } else { self.bytes_at(location) }
         };
         match self.sampled(from, to, sample, &bytes) {
@@ -204,10 +214,46 @@ impl Contents {
         }
     }
 
-    /// Whether some version of the key is in a slab that is lost.
-    pub(crate) fn has_lost_version(&self, key: &[u8]) -> bool {
-        let is_lost = |at: Location| self.slab(at.slab).is_ok_and(|slab| slab.lost().is_some());
-        self.slabs.has_lost && self.index.locations(key).any(is_lost)
+    /// Whether some of these slots are lost.
+    pub(crate) fn has_lost(&self, mut slots: impl Iterator<Item = Location>) -> bool {
+        let is_lost = |at: Location| self.slab(at.slab).is_ok_and(|slab| slab.has_lost(at.slot));
+        self.slabs.has_lost.load(Ordering::Relaxed) && slots.any(is_lost)
+    }
+
+    /// Reads what lies between two positions, and remembers which slots are damaged; how many more these are.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(crate) fn lose_damaged(
+        &self,
+        from: Position,
+        to: Position,
+        tiers: &Tiers,
+        cause: Cause,
+    ) -> Result<u64> {
+        let (mut slots, mut at) = (BTreeMap::<u64, Vec<u32>>::new(), from);
+        while at < to
+            && let Some(location) = self.index.location(at)
+        {
+            slots.entry(location.slab).or_default().push(location.slot);
+            at = self.index.next(at);
+        }
+        let mut lost = 0;
+        for (number, slots) in &mut slots {
+            let slab = self.slab(*number)?;
+            slots.retain(|slot| !slab.has_lost(*slot));
+            slots.sort_unstable();
+            slab.read_slots(tiers, slots, cause, &mut |slot, bytes| {
+                if slab.decode(slot, bytes).is_err() {
+                    slab.lose(slot);
+                    lost += 1;
+                }
+            })?;
+        }
+        if lost > 0 {
+            self.slabs.has_lost.store(true, Ordering::Relaxed);
+        }
+        Ok(lost)
     }
 
     fn sampled(

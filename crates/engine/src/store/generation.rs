@@ -11,8 +11,9 @@
 //! ([`super::Space`]), so a reader that looks later than it found the slot finds the same count. Contents are handed over with
 //! the set of containers, so nothing here has to be ordered.
 
-use cuesta_sched::atomic::{AtomicU8, Ordering};
+use cuesta_sched::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::fmt;
+use std::sync::OnceLock;
 
 /// Which use of a slot: 0 before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,5 +66,49 @@ impl Generations {
 impl fmt::Debug for Generations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "generations of {} slots", self.0.len())
+    }
+}
+
+/// Slots whose present use was found damaged. Most slabs never have any: that costs a load.
+#[derive(Debug, Default)]
+pub(super) struct LostUses(OnceLock<Box<[AtomicU16]>>);
+
+impl LostUses {
+    /// What is never lost is 0.
+    fn mark(of: Generation) -> u16 {
+        u16::from(of.0) + 1
+    }
+
+    /// Of a slab of `slots` slots.
+    pub(super) fn add(&self, slots: u32, slot: u32, lost: Generation) {
+        let all = self.0.get_or_init(|| (0..slots).map(|_| AtomicU16::new(0)).collect());
+        if let Some(mark) = all.get(slot as usize) {
+            mark.store(Self::mark(lost), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this use of a slot was.
+    pub(super) fn has(&self, slot: u32, used: Generation) -> bool {
+        let mark = self.0.get().and_then(|all| all.get(slot as usize));
+        mark.is_some_and(|mark| mark.load(Ordering::Relaxed) == Self::mark(used))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_slot_is_lost_until_it_is_used_again() {
+        let (uses, lost) = (Generations::new(3), LostUses::default());
+        let is_lost = |slot| lost.has(slot, uses.of(slot));
+        assert!(!is_lost(1));
+        uses.advance(1);
+        lost.add(3, 1, uses.of(1));
+        assert_eq!([0, 1, 2, 3].map(is_lost), [false, true, false, false]);
+        uses.advance(1);
+        assert!(!is_lost(1));
+        lost.add(3, 1, uses.of(1));
+        assert!(is_lost(1));
     }
 }

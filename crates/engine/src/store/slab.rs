@@ -2,9 +2,10 @@
 //!
 //! A slab that is not what the manifest says has a *flaw*, and costs no more than it has to: every slot says by itself whether it is whole, so what
 //! can be read is served, and nothing is written to it any more. One that is missing, or of another length, is *lost*: reads of its
-//! slots fail, by an error that names slab and slot. It is removed once nothing in it is live.
+//! slots fail, by an error that names slab and slot. It is removed once nothing in it is live. A single slot that is found damaged later, by
+//! who has to write elsewhere what it holds, is lost alike, until it is used for something else.
 
-use super::generation::{Generation, Generations};
+use super::generation::{Generation, Generations, LostUses};
 use super::slot::{Head, Object, decode, decode_head};
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, check_header, encode_header};
@@ -104,6 +105,7 @@ pub(crate) struct Slab {
     /// Why it is not the slab that the manifest names.
     flaw: Option<Error>,
     is_lost: bool,
+    lost_uses: LostUses,
 }
 
 /// What a lost slab is read from.
@@ -255,7 +257,18 @@ impl Slab {
             generations,
             flaw: None,
             is_lost: false,
+            lost_uses: LostUses::default(),
         }
+    }
+
+    /// What is in `slot` was found damaged: it is lost.
+    pub(crate) fn lose(&self, slot: u32) {
+        self.lost_uses.add(self.meta.slots, slot, self.generation(slot));
+    }
+
+    /// Whether what is in `slot` cannot be read, as far as that is known.
+    pub(crate) fn has_lost(&self, slot: u32) -> bool {
+        self.is_lost || self.lost_uses.has(slot, self.generation(slot))
     }
 
     /// Its device, counting under `cause`.

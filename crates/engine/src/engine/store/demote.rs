@@ -10,6 +10,9 @@
 //! that has to be writes what is hot down as well and leaves it where it is, as copies ([`Chosen::settled`]): it costs its own
 //! bytes beside those of the tables that are written anyway, and once it has cooled it goes for nothing, and by itself. The
 //! paper's hot objects stay the only version, which is best for what is written again before it cools.
+//!
+//! A demotion that meets a damaged slot looks which slots of its range are, and begins anew without these: what cannot be read cannot be
+//! moved, and stays where reads say so.
 
 use super::promote::{Rising, is_erased};
 use super::{Filling, PLANNED_BYTES, Store, asked};
@@ -28,6 +31,7 @@ use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Level, Run, TableHandle, TableMeta, Version};
 use cuesta_device::{Cause, PageVec};
+use cuesta_sched::atomic::Ordering;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -147,7 +151,7 @@ impl Engine {
                 continue;
             }
             // What cannot be read stays where it is known to be missing, unless something newer is all that anybody sees.
-            let has_lost = contents.has_lost_version(&key);
+            let has_lost = contents.has_lost(same.iter().copied());
             if has_lost && !self.hides_the_rest(contents, same[0])? {
                 same.clear();
                 continue;
@@ -217,7 +221,19 @@ impl Engine {
         let entries = index.count(index.seek(demotion.from), index.seek(demotion.to));
         let _held = self.tables.cache.memory().charge(Holder::Jobs, entries * PLANNED_BYTES);
         self.tables.cache.fit();
-        let result = self.demote_from(store, &contents, &version, demotion, &range);
+        let mut result = self.demote_from(store, &contents, &version, demotion, &range);
+        if result.as_ref().is_err_and(Error::is_corrupt) {
+            let (from, to) = (index.seek(demotion.from), index.seek(demotion.to));
+            result = match contents.lose_damaged(from, to, &self.tiers, Cause::Demotion) {
+                // A table is.
+                Ok(0) => result,
+                Ok(lost) => {
+                    store.lost_slots.fetch_add(lost, Ordering::Relaxed);
+                    self.demote_from(store, &contents, &version, demotion, &range)
+                }
+                Err(error) => Err(error),
+            };
+        }
         let mut state = store.state.lock();
         if let Some(i) = state.moving.iter().position(|moving| *moving == range) {
             state.moving.swap_remove(i);
