@@ -98,7 +98,7 @@ pub struct ObjectStats {
     /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is served, and nothing is
     /// written to them.
     pub flawed_slabs: u64,
-    /// Slots that were found damaged since, when what they hold was to go down: reads of their keys fail until these are written anew.
+    /// Slots that were found damaged since, when what they hold was to go down; those whose keys were written anew meanwhile included.
     pub lost_slots: u64,
 }
 
@@ -322,7 +322,7 @@ impl Engine {
                 damaged: current.contents.damaged.slots,
                 flawed_slabs: current.contents.slabs.iter().filter(|slab| slab.flaw().is_some()).count()
                     as u64,
-                lost_slots: store.lost_slots(),
+                lost_slots: current.contents.slabs.lost_slots(),
             }
         });
         Stats {

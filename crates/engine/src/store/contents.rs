@@ -1,5 +1,6 @@
 //! What the store holds at one moment, as readers see it: the index, the slabs it points into, and what was found damaged
-//! when the store was opened. Immutable; who holds it may read every object of that moment.
+//! when the store was opened. Immutable, but for what slabs know of slots that were found damaged since; who holds it may read every object
+//! of that moment.
 //!
 //! A lookup costs a search of the index and one read of at most two pages for each version that it looks at, which is one
 //! unless a snapshot holds an older version.
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::key::{Entry, Trailer};
 use crate::tier::Tiers;
 use cuesta_device::Cause;
-use cuesta_sched::atomic::{AtomicBool, Ordering};
+use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -63,8 +64,10 @@ pub(crate) struct Slabs {
     /// Side by side, so that a search touches a few lines of memory and not one slab after another.
     numbers: Vec<u64>,
     slabs: Vec<Arc<Slab>>,
-    /// Some slab, or slot, was lost since the store was opened. Whoever has other slabs of this store has the same.
-    has_lost: Arc<AtomicBool>,
+    /// Some of these are lost.
+    has_lost: bool,
+    /// Slots of this store that were found damaged since it was opened, for all its contents.
+    lost_slots: Arc<AtomicU64>,
 }
 
 impl FromIterator<Arc<Slab>> for Slabs {
@@ -73,7 +76,7 @@ impl FromIterator<Arc<Slab>> for Slabs {
         slabs.sort_by_key(|slab| slab.meta.number);
         let has_lost = slabs.iter().any(|slab| slab.lost().is_some());
         let numbers = slabs.iter().map(|slab| slab.meta.number).collect();
-        Self { numbers, slabs, has_lost: Arc::new(AtomicBool::new(has_lost)) }
+        Self { numbers, slabs, has_lost, lost_slots: Arc::default() }
     }
 }
 
@@ -92,7 +95,17 @@ impl Slabs {
 
     /// Others of the same store.
     fn replaced<'a>(&self, slabs: impl Iterator<Item = &'a Arc<Slab>>) -> Self {
-        Self { has_lost: self.has_lost.clone(), ..slabs.cloned().collect() }
+        Self { lost_slots: self.lost_slots.clone(), ..slabs.cloned().collect() }
+    }
+
+    /// Slots that were found damaged since the store was opened; what was written anew since is among them.
+    pub(crate) fn lost_slots(&self) -> u64 {
+        self.lost_slots.load(Ordering::Relaxed)
+    }
+
+    /// Whether any slot may be lost: whoever looks for one pays only then.
+    fn may_have_lost(&self) -> bool {
+        self.has_lost || self.lost_slots() > 0
     }
 }
 
@@ -137,14 +150,17 @@ impl Contents {
         self.slabs.get(number).ok_or_else(missing)
     }
 
-    /// The newest version of `key` at or after `bound`.
+    /// The newest version of `key` at or after `bound`. A damaged copy is none: tables have its original.
     ///
     /// # Errors
     /// What the device says; `Corrupt` for a damaged slot, and, where there is no version, for any key that may have been
     /// in a damaged one.
     pub(crate) fn get(&self, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
         for location in self.index.locations(key) {
-            let found = self.read(location)?;
+            let found = match self.read(location) {
+                Err(error) if location.is_passed_over(&error) => continue,
+                found => found?,
+            };
             let entry = found.entry();
             if entry.key != key {
                 return Err(Error::internal(format!("the index names slot {location:?} for another key")));
@@ -198,12 +214,12 @@ impl Contents {
         self.sampled(from, to, sample, &bytes)
     }
 
-    /// The same without slots that are lost, and of keys that have one, which stay for its sake. Where a few entries know of no others, more
-    /// are looked at: what is left there would never go down.
+    /// The same without slots that are lost, and of keys that have one: they may have to stay for its sake. Where a few entries know of no
+    /// others, more are looked at: what is left there would never go down.
     pub(crate) fn whole_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
         let bytes = |at: Position, location: Location| {
             let mut key = Vec::new();
-            let stays = self.slabs.has_lost.load(Ordering::Relaxed)
+            let stays = self.slabs.may_have_lost()
                 && self.index.entry_to(at, &mut key).is_some()
                 && self.has_lost(self.index.locations(&key));
             if stays { 0 } else { self.bytes_at(location) }
@@ -217,10 +233,10 @@ impl Contents {
     /// Whether some of these slots are lost.
     pub(crate) fn has_lost(&self, mut slots: impl Iterator<Item = Location>) -> bool {
         let is_lost = |at: Location| self.slab(at.slab).is_ok_and(|slab| slab.has_lost(at.slot));
-        self.slabs.has_lost.load(Ordering::Relaxed) && slots.any(is_lost)
+        self.slabs.may_have_lost() && slots.any(is_lost)
     }
 
-    /// Reads what lies between two positions, and remembers which slots are damaged; how many more these are.
+    /// Reads what lies between two positions, and remembers which slots are damaged: two bytes for each slot of a slab that has one.
     ///
     /// # Errors
     /// What the device says.
@@ -230,7 +246,7 @@ impl Contents {
         to: Position,
         tiers: &Tiers,
         cause: Cause,
-    ) -> Result<u64> {
+    ) -> Result<()> {
         let (mut slots, mut at) = (BTreeMap::<u64, Vec<u32>>::new(), from);
         while at < to
             && let Some(location) = self.index.location(at)
@@ -238,7 +254,6 @@ impl Contents {
             slots.entry(location.slab).or_default().push(location.slot);
             at = self.index.next(at);
         }
-        let mut lost = 0;
         for (number, slots) in &mut slots {
             let slab = self.slab(*number)?;
             slots.retain(|slot| !slab.has_lost(*slot));
@@ -246,14 +261,11 @@ impl Contents {
             slab.read_slots(tiers, slots, cause, &mut |slot, bytes| {
                 if slab.decode(slot, bytes).is_err() {
                     slab.lose(slot);
-                    lost += 1;
+                    self.slabs.lost_slots.fetch_add(1, Ordering::Relaxed);
                 }
             })?;
         }
-        if lost > 0 {
-            self.slabs.has_lost.store(true, Ordering::Relaxed);
-        }
-        Ok(lost)
+        Ok(())
     }
 
     fn sampled(

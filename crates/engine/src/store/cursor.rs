@@ -202,13 +202,25 @@ impl StoreCursor {
         self.runs.clear();
     }
 
-    /// Onto the first entry that was read ahead; past the end if there is none.
+    /// Onto the first entry that was read ahead, but for damaged copies; past the end if there is none.
     fn arrive(&mut self, contents: &Contents) -> Result<()> {
         self.at = None;
-        if let Some(pending) = self.ahead.pop_front() {
-            let slab = contents.slab(pending.location.slab)?;
-            let bytes = self.end_read(slab, &pending)?;
-            self.at = Some((pending.at, Found::new(slab, pending.location.slot, bytes)?));
+        while let Some(pending) = self.ahead.pop_front() {
+            let Pending { at, location, .. } = pending;
+            let slab = contents.slab(location.slab)?;
+            let bytes = self.end_read(slab, &pending);
+            match bytes.and_then(|bytes| Found::new(slab, location.slot, bytes)) {
+                Ok(found) => {
+                    self.at = Some((at, found));
+                    break;
+                }
+                Err(error) if location.is_passed_over(&error) => {
+                    if self.ahead.is_empty() {
+                        self.begin_reads(contents, self.step(&contents.index, at), 1)?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
         let bytes: u64 = self.runs.values().map(|run| run.bytes).sum();
         self.held.resize(bytes);

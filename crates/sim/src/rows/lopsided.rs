@@ -16,7 +16,7 @@ const VALUE_BYTES: usize = 500;
 /// After a round, so often so many neighbours are read, enough for those below to come up at once, and some of them are deleted by range
 /// before they have.
 const ERASED_TIMES: u64 = 3;
-const READ: u64 = 80;
+const READ: u64 = 160;
 const ERASED: u64 = 10;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;

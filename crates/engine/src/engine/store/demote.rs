@@ -11,8 +11,8 @@
 //! bytes beside those of the tables that are written anyway, and once it has cooled it goes for nothing, and by itself. The
 //! paper's hot objects stay the only version, which is best for what is written again before it cools.
 //!
-//! A demotion that meets a damaged slot looks which slots of its range are, and begins anew without these: what cannot be read cannot be
-//! moved, and stays where reads say so.
+//! A demotion that meets a damaged slot looks which slots of its range are, and begins anew without these: they stay, and reads of them
+//! say so. Of a copy the original is as good: a damaged one goes.
 
 use super::promote::{Rising, is_erased};
 use super::{Filling, PLANNED_BYTES, Store, asked};
@@ -31,7 +31,6 @@ use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Level, Run, TableHandle, TableMeta, Version};
 use cuesta_device::{Cause, PageVec};
-use cuesta_sched::atomic::Ordering;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -151,17 +150,16 @@ impl Engine {
                 continue;
             }
             // What cannot be read stays where it is known to be missing, unless something newer is all that anybody sees.
-            let has_lost = contents.has_lost(same.iter().copied());
-            if has_lost && !self.hides_the_rest(contents, same[0])? {
+            let (has_lost, newest) = (contents.has_lost(same.iter().copied()), same[0].holds);
+            if has_lost && newest != Holds::Copy && !self.hides_the_rest(contents, same[0])? {
                 same.clear();
                 continue;
             }
             let hash = key::hash(&key);
             let asked = asked(tracker.as_ref(), hash);
-            let newest = same[0].holds;
             let stays = match newest {
                 Holds::Value => pinning.pins(asked, hash),
-                Holds::Copy => pinning.keeps_copy(asked, hash),
+                Holds::Copy => !has_lost && pinning.keeps_copy(asked, hash),
                 Holds::Tombstone => false,
             };
             let is_written = match (stays, newest) {
@@ -224,15 +222,10 @@ impl Engine {
         let mut result = self.demote_from(store, &contents, &version, demotion, &range);
         if result.as_ref().is_err_and(Error::is_corrupt) {
             let (from, to) = (index.seek(demotion.from), index.seek(demotion.to));
-            result = match contents.lose_damaged(from, to, &self.tiers, Cause::Demotion) {
-                // A table is.
-                Ok(0) => result,
-                Ok(lost) => {
-                    store.lost_slots.fetch_add(lost, Ordering::Relaxed);
-                    self.demote_from(store, &contents, &version, demotion, &range)
-                }
-                Err(error) => Err(error),
-            };
+            // Where no slot is damaged, a table is, and says so again.
+            result = contents
+                .lose_damaged(from, to, &self.tiers, Cause::Demotion)
+                .and_then(|()| self.demote_from(store, &contents, &version, demotion, &range));
         }
         let mut state = store.state.lock();
         if let Some(i) = state.moving.iter().position(|moving| *moving == range) {

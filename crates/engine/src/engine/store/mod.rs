@@ -88,8 +88,6 @@ pub(crate) struct Store {
     probes: AtomicU64,
     /// Entries that went to announced slots.
     log_free: AtomicU64,
-    /// Slots that demotions have found damaged.
-    lost_slots: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -172,7 +170,6 @@ impl Store {
             weighed: AtomicU64::new(0),
             probes: AtomicU64::new(0),
             log_free: AtomicU64::new(0),
-            lost_slots: AtomicU64::new(0),
         }
     }
 
@@ -193,11 +190,6 @@ impl Store {
     /// Entries that went to slots instead of the log so far.
     pub(super) fn log_free(&self) -> u64 {
         self.log_free.load(Ordering::Relaxed)
-    }
-
-    /// Slots that demotions have found damaged so far.
-    pub(super) fn lost_slots(&self) -> u64 {
-        self.lost_slots.load(Ordering::Relaxed)
     }
 
     /// Bytes of slabs, and of slots that could be given out, or are announced for what is in memtables.

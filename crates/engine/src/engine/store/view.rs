@@ -77,7 +77,7 @@ fn piles(level: &Level) -> Vec<Pile<'_>> {
 
 /// An object, as the tracker knows it.
 struct Weighed {
-    /// 0 where its slab is lost.
+    /// 0 where its slot is lost.
     bytes: u64,
     holds: Holds,
     asked: Asked,
