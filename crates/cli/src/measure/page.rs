@@ -86,11 +86,11 @@ fn contenders(html: &mut String, record: &Record) -> std::fmt::Result {
         let settings: Vec<String> = settings.into_iter().map(|settings| text(settings)).collect();
         write!(html, "<p><b>{}</b>: {}", text(&contender.name), settings.join("; "))?;
         if let Some(why) = &contender.invalid {
-            write!(html, " <span class=\"bad\">invalid: {}</span>", text(why))?;
+            write!(html, "; <span class=\"bad\">invalid: {}</span>", text(why))?;
         }
         if let Some(times) = memory_apart(record, &contender.name) {
             let first = text(&record.contenders[0].name);
-            write!(html, " <span class=\"bad\">held {times:.2} times as much memory as {first}</span>")?;
+            write!(html, "; <span class=\"bad\">held {times:.2} times as much memory as {first}</span>")?;
         }
         html.push_str("</p>");
     }
