@@ -340,14 +340,21 @@ fn for_a_damaged_copy_its_original_answers() {
     });
 }
 
-#[test]
-fn what_is_newer_than_something_lost_goes_down_without_it() {
+/// A store of which a slab is lost, and one of the keys that it had.
+fn beside_something_lost(test: impl FnOnce(Db, u64)) {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);
         let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill_and_lose_a_slab(open(), disk);
         let db = open();
         let lost = (0..1000).find(|i| db.get(many(*i)).is_err()).unwrap();
+        test(db, lost);
+    });
+}
+
+#[test]
+fn what_is_newer_than_something_lost_goes_down_without_it() {
+    beside_something_lost(|db, lost| {
         // Its old version is kept for a snapshot's sake, which goes.
         let snapshot = db.snapshot().unwrap();
         db.put(many(lost), value(lost, 7)).unwrap();
@@ -372,12 +379,7 @@ fn what_is_newer_than_something_lost_goes_down_without_it() {
 
 #[test]
 fn what_is_lost_behind_something_that_a_range_delete_covers_goes_with_it() {
-    on_a_disk(|sched, disk| {
-        let options = half(PromoteReads::Never);
-        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
-        fill_and_lose_a_slab(open(), disk);
-        let db = open();
-        let lost = (0..1000).find(|i| db.get(many(*i)).is_err()).unwrap();
+    beside_something_lost(|db, lost| {
         let snapshot = db.snapshot().unwrap();
         db.put(many(lost), value(lost, 7)).unwrap();
         db.flush().unwrap();

@@ -5,7 +5,7 @@
 //! A lookup costs a search of the index and one read of at most two pages for each version that it looks at, which is one
 //! unless a snapshot holds an older version.
 
-use super::index::{Index, Location, Position};
+use super::index::{Holds, Index, Location, Position};
 use super::slab::{Slab, SlotBytes};
 use super::slot::SLOT_HEADER_BYTES;
 use crate::error::{Error, Result};
@@ -133,6 +133,11 @@ impl Found {
     }
 }
 
+/// Whether a read that failed so goes on without what lies there: a table has what a damaged copy had.
+pub(super) fn is_passed_over(location: Location, error: &Error) -> bool {
+    location.holds == Holds::Copy && error.is_corrupt()
+}
+
 impl Contents {
     /// Whether no reader has to look here.
     pub(crate) fn is_empty(&self) -> bool {
@@ -158,7 +163,7 @@ impl Contents {
     pub(crate) fn get(&self, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
         for location in self.index.locations(key) {
             let found = match self.read(location) {
-                Err(error) if location.is_passed_over(&error) => continue,
+                Err(error) if is_passed_over(location, &error) => continue,
                 found => found?,
             };
             let entry = found.entry();
@@ -236,7 +241,8 @@ impl Contents {
         self.slabs.may_have_lost() && slots.any(is_lost)
     }
 
-    /// Reads what lies between two positions, and remembers which slots are damaged: two bytes for each slot of a slab that has one.
+    /// Reads what lies between two positions, and remembers which slots are damaged: two bytes for each slot of a slab that has one. None of
+    /// them is used for something else while these contents are held.
     ///
     /// # Errors
     /// What the device says.

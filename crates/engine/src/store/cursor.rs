@@ -10,7 +10,7 @@
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
 //! whoever moves it holds them meanwhile.
 
-use super::contents::{Contents, Found};
+use super::contents::{Contents, Found, is_passed_over};
 use super::index::{Index, Location, Position};
 use super::slab::{Slab, SlotBytes};
 use crate::error::{Error, Result};
@@ -214,7 +214,7 @@ impl StoreCursor {
                     self.at = Some((at, found));
                     break;
                 }
-                Err(error) if location.is_passed_over(&error) => {
+                Err(error) if is_passed_over(location, &error) => {
                     if self.ahead.is_empty() {
                         self.begin_reads(contents, self.step(&contents.index, at), 1)?;
                     }

@@ -9,7 +9,6 @@
 //! of leaves. A leaf that is nearly full afterwards is copied by runs of entries ([`Leaf::changed`]), another one entry by entry,
 //! together with its neighbours. Versions of a key stand next to each other, newest first, and never in two leaves.
 
-use crate::error::Error;
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
 use cuesta_device::{ALIGNMENT, AlignedBuf, ByteBuf, PageVec};
@@ -48,11 +47,6 @@ impl Location {
     pub(crate) fn owned(self) -> Self {
         let holds = if self.holds == Holds::Copy { Holds::Value } else { self.holds };
         Self { holds, ..self }
-    }
-
-    /// Whether a read that failed so may go on without what lies here: a table has what a damaged copy had.
-    pub(crate) fn is_passed_over(self, error: &Error) -> bool {
-        self.holds == Holds::Copy && error.is_corrupt()
     }
 }
 
