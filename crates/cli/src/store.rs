@@ -51,7 +51,8 @@ pub(crate) struct GuardArgs {
     )]
     pub(crate) max_runs: u32,
     /// With profiles leveled and prismdb, how many runs may lie above one another in the last level, where that is on a slower tier
-    /// than the others: more for fewer bytes written, fewer for faster scans and less room taken
+    /// than the others (prismdb: up to twice as many where the fast tier is small): more for fewer bytes written, fewer for faster scans
+    /// and less room taken
     #[arg(
         long,
         value_name = "RUNS",

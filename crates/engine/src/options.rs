@@ -160,7 +160,7 @@ pub struct Options {
     /// Target size of a block, in bytes: the unit of reads and of the cache.
     pub block_bytes: u32,
     /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
-    /// until it is so many times larger than that.
+    /// until it is so many times larger than that, times the runs that there may be then: twice `log_runs_max`, or one.
     pub level_ratio: u32,
     /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
     /// more tables that a read asks.
@@ -172,7 +172,8 @@ pub struct Options {
     /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]) in the last level, where that lies on a slower tier than
     /// what is above: profiles `prismdb` and `leveled`. What goes down is laid on what
     /// is there until there are so many, or until these have half as many bytes as it, or as many, and merged with it then. With one run, as in the paper, it is
-    /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks.
+    /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks. In `prismdb` there may be
+    /// more, if it is not one, where what lies below the store is over `level_ratio` times larger than that: up to twice as many from twice `level_ratio` on.
     pub log_runs_max: u32,
     /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less than their share of what level 0
     /// has, up to twice as many, but no more than half way to `level0_slow`.

@@ -6,6 +6,7 @@ use cuesta::{Batch, Cause, Db, Demotion, Durability, ErrorKind, Options, Profile
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk};
 use cuesta_sched::Sched;
 use cuesta_sim::{Kind, options_of, world};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A fast tier of which the slabs have little.
 fn small() -> Options {
@@ -204,6 +205,14 @@ fn slab_of_some(db: &Db) -> String {
     slab_of(db, &many((0..1000).find(in_store).unwrap()))
 }
 
+/// The slab in which most of these keys lie.
+fn slab_of_most(db: &Db, keys: impl Iterator<Item = u64>) -> String {
+    let mut keys_of = BTreeMap::new();
+    let in_store = keys.filter(|i| lie_in(db, "store", std::iter::once(*i)) > 0);
+    in_store.for_each(|i| *keys_of.entry(slab_of(db, &many(i))).or_insert(0) += 1);
+    keys_of.into_iter().max_by_key(|(_, keys)| *keys).unwrap().0
+}
+
 /// Fills and closes a store, and removes a slab of it: which one.
 fn fill_and_lose_a_slab(db: Db, disk: &SimDisk) -> String {
     fill(&db);
@@ -259,7 +268,8 @@ fn a_damaged_slot_stays_where_it_is_and_all_else_goes_down() {
         let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
         let db = open();
         fill(&db);
-        let slab = slab_of_some(&db);
+        // What is hot there would stay, and not be met.
+        let slab = slab_of_most(&db, (0..1000).filter(|i| !hot(*i)));
         db.close().unwrap();
         damage_values(disk, &slab);
         let db = open();
@@ -312,7 +322,7 @@ fn for_a_damaged_copy_its_original_answers() {
             below.iter().copied().filter(|i| lie_in(&db, "store", std::iter::once(*i)) > 0).collect();
         assert!(copies.len() > 20, "{} came up", copies.len());
         let slabs = copies.iter().map(|i| slab_of(&db, &many(*i)));
-        let slabs: Vec<String> = slabs.collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+        let slabs: Vec<String> = slabs.collect::<BTreeSet<_>>().into_iter().collect();
         db.close().unwrap();
         // And one is lost whole.
         disk.remove_file(0, &slabs[0]);
@@ -832,7 +842,12 @@ fn what_is_deleted_by_range_while_it_comes_up_does_not_come_up() {
 
 /// A log that is several times larger than the store, of two levels at least.
 fn deep() -> Options {
-    Options { level_ratio: 2, background_threads: 4, ..half(PromoteReads::Always) }
+    Options { level_ratio: 2, log_runs_max: 1, background_threads: 4, ..half(PromoteReads::Always) }
+}
+
+/// The same over nine times as many keys as the store has room for: what comes to the last level is laid there.
+fn deep_and_piled() -> Options {
+    Options { log_runs_max: 2, ..deep() }
 }
 
 /// Levels of the sorted log that have anything.
@@ -842,7 +857,7 @@ fn levels(db: &Db) -> usize {
 
 /// The same of one level, on which what goes down is laid.
 fn piled() -> Options {
-    Options { level_ratio: 100, ..deep() }
+    Options { level_ratio: 100, log_runs_max: 4, ..deep() }
 }
 
 /// Runs of the sorted log that lie on one another.
@@ -852,22 +867,24 @@ fn runs(db: &Db) -> usize {
 
 #[test]
 fn a_log_of_several_levels_answers_with_what_is_newest() {
-    answers_with_what_is_newest(&deep(), levels);
+    answers_with_what_is_newest(&deep(), 5000, levels);
+    answers_with_what_is_newest(&deep_and_piled(), 9500, levels);
+    answers_with_what_is_newest(&deep_and_piled(), 9500, runs);
 }
 
 #[test]
 fn a_log_of_several_runs_answers_with_what_is_newest() {
-    answers_with_what_is_newest(&piled(), runs);
+    answers_with_what_is_newest(&piled(), 5000, runs);
 }
 
-fn answers_with_what_is_newest(options: &Options, depth: fn(&Db) -> usize) {
+fn answers_with_what_is_newest(options: &Options, keys: u64, depth: fn(&Db) -> usize) {
     on_a_disk(|sched, disk| {
         let mut db = Db::open_in(options, world(sched, disk, options)).unwrap();
         let mut rng = cuesta_sched::Rng::new(11);
-        let (mut model, mut deepest) = (std::collections::BTreeMap::new(), 0);
+        let (mut model, mut deepest) = (BTreeMap::new(), 0);
         for round in 0..12 {
             for _ in 0..1500 {
-                let i = rng.below(5000);
+                let i = rng.below(keys);
                 if rng.one_in(4) {
                     db.delete(many(i)).unwrap();
                     model.remove(&i);
@@ -892,10 +909,27 @@ fn answers_with_what_is_newest(options: &Options, depth: fn(&Db) -> usize) {
         }
         assert!(deepest > 1, "{}", db.stats());
         // What is deleted at last gives the room of all of them back.
-        (0..5000).for_each(|i| assert!(db.delete(many(i)).is_ok()));
+        (0..keys).for_each(|i| assert!(db.delete(many(i)).is_ok()));
         db.close().unwrap();
         let problems = cuesta::verify_in(options, world(sched, disk, options), &mut |_| {}).unwrap().problems;
         assert!(problems.is_empty(), "{problems:?}");
+    });
+}
+
+#[test]
+fn below_a_small_store_a_table_is_laid_on_several() {
+    on_a_disk(|sched, disk| {
+        let options = piled();
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        for i in 0..20_000 {
+            db.put(many(i * 7919 % 9500), value(i, 1)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let level = &db.stats().levels[7];
+        // Fifty each. If each were laid on one of the oldest run it would be twenty, these included.
+        assert!(level.runs > 1 && level.entries > 35 * level.tables, "{level:?}");
+        db.close().unwrap();
     });
 }
 

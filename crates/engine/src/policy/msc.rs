@@ -1,7 +1,7 @@
 //! Multi-tiered storage compaction: which key range's objects go down (Raina et al., PrismDB, §5.2 and §5.3).
 //!
 //! Candidates are the key ranges of one table of the capacity tier each, with the gap behind it; of several, where these are
-//! small; and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is
+//! small, or the store is ([`super::sorted_log`]); and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is
 //! benefit over cost, equation (1): the objects that are there, weighted by how cold each is, over what each byte that goes
 //! costs the capacity tier, F (2 - o) / (1 - p) + 1, with F the bytes of tables for each byte of objects, o the share of the
 //! tables' bytes that the objects replace, p the share of the objects that stay since they are hot. The paper counts objects
@@ -54,6 +54,8 @@ pub(crate) struct StoreView {
     pub(crate) level: usize,
     /// How many runs may lie on one another there.
     pub(crate) runs_max: u64,
+    /// Piles with more bytes in their oldest run are taken apart.
+    pub(crate) pile_max: u64,
     /// Range tombstones that stay, since what they cover in the store could not be read.
     pub(crate) held_tombstones: BTreeSet<Seq>,
     /// For what is drawn.

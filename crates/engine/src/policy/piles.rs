@@ -4,7 +4,8 @@
 //! once more, with one or two others, when the *pile*, tables that lie on one another, is merged: when that has `runs_max` runs, or would have more
 //! bytes over the oldest run than a part of what is in it, from a half to all. The part is drawn by the pile's first key, since updates are laid on all
 //! piles alike: with one number for all they would be merged all at once, and then for long none. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
-//! Up to all of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more.
+//! Up to all of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more. What is laid may lie on several
+//! tables of the oldest run; these make one pile then.
 //!
 //! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's. Below a store of objects what
 //! is laid are demotions ([`super::msc`]); in leveled compaction, merges into the last level, where that lies on a slower tier than the levels above
@@ -16,6 +17,7 @@
 use super::{GuardView, Plan, RunView, TableView, View, fragmented, leveled};
 use crate::key;
 use crate::planted::{self, Bug};
+use std::ops::Range;
 
 /// The last tier has room for piles while so many times as much is free as is kept for merges that make room.
 pub(crate) const ROOMY: u64 = 2;
@@ -142,27 +144,47 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
     view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
 }
 
-/// Merges into the last level's oldest run of tables that lie across where one of that run begins, and of what they lie on: what was laid there from a
-/// level above, or upon what was merged since.
-pub(super) fn untangle(view: &View) -> impl Iterator<Item = Plan> + '_ {
+/// Merges into the last level's oldest run of tables that lie across where one of that run begins, and of what they lie on, if what they
+/// join together has more than `pile_max` bytes of that run: what was laid there from a level above, or upon what was merged since.
+pub(super) fn untangle(view: &View, pile_max: u64) -> impl Iterator<Item = Plan> + '_ {
     let runs = guard_of(view).and_then(|guard| guard.runs.split_last());
     let newer = runs.into_iter().flat_map(|(oldest, newer)| newer.iter().map(move |run| (oldest, run)));
-    let across: Vec<&TableView> = newer
-        .flat_map(|(oldest, run)| run.tables.iter().filter(move |table| begins_in(oldest, table)))
-        .filter(|table| !view.is_busy(table))
+    let mut across: Vec<(Range<usize>, &TableView)> = newer
+        .flat_map(|(oldest, run)| run.tables.iter().map(move |table| (lies_on(oldest, table), table)))
+        .filter(|(places, _)| places.len() > 1)
         .collect();
-    let has_any = !across.is_empty();
+    across.sort_by_key(|(places, _)| places.start);
+    let bytes_of = |places: Range<usize>| -> u64 {
+        let oldest = runs.map_or(&[][..], |(oldest, _)| &oldest.tables);
+        oldest[places].iter().map(|table| table.bytes).sum()
+    };
+    let mut large: Vec<&TableView> = Vec::new();
+    let mut rest = &across[..];
+    while let Some((first, _)) = rest.first() {
+        // Such as meet are joined.
+        let (mut end, mut count) = (first.end, 1);
+        while let Some((next, _)) = rest.get(count).filter(|(next, _)| next.start < end) {
+            (end, count) = (end.max(next.end), count + 1);
+        }
+        if bytes_of(first.start..end) > pile_max {
+            large.extend(rest[..count].iter().map(|(_, table)| *table));
+        }
+        rest = &rest[count..];
+    }
+    large.retain(|table| !view.is_busy(table));
+    let has_any = !large.is_empty();
     let meets = move |plan: &Plan| {
         let plan = plan.running();
-        across.iter().any(|table| plan.meets(&table.smallest, &table.largest))
+        large.iter().any(|table| plan.meets(&table.smallest, &table.largest))
     };
     has_any.then(|| into_oldest(view)).into_iter().flatten().filter(meets)
 }
 
-/// Whether a table of this run begins among another's keys, behind the first.
-fn begins_in(oldest: &RunView, table: &TableView) -> bool {
-    let next = oldest.tables.partition_point(|old| old.smallest <= table.smallest);
-    oldest.tables.get(next).is_some_and(|old| old.smallest <= table.largest)
+/// The tables of the oldest run that one of a newer run lies on: with the first of these, if it begins before any key of them.
+fn lies_on(oldest: &RunView, table: &TableView) -> Range<usize> {
+    let from = oldest.tables.partition_point(|old| old.smallest <= table.smallest);
+    let to = oldest.tables.partition_point(|old| old.smallest <= table.largest);
+    from.saturating_sub(1)..to
 }
 
 /// Where nothing is laid, what was is merged with what is under it.

@@ -3,33 +3,70 @@
 //!
 //! **Runs.** With one run each demotion rewrites the tables among its keys: where the store has a sixth of the data and half of that is hot,
 //! ten bytes for each that goes. Here, while there is one level, what goes is *laid on* those tables as a run of its own, and merged with
-//! them once the range has `runs_max` runs, or these would have as many bytes together as the oldest, or half as many ([`piles`]). So a byte is written when it goes
+//! them once the range has [`runs_max`] runs, or these would have as many bytes together as the oldest, or half as many ([`piles`]). So a byte is written when it goes
 //! down, and once more, with one or two others, when its range is merged; what stays in the store costs what goes nothing. For that
 //! up to all of the log is there twice, and a read that the store does not answer asks a filter more for each run. A run is newer than those
-//! under it. Tables of newer runs end where a table of the oldest run begins, so a *pile*, tables that lie on one another, is
-//! little more than one of the oldest with what lies on it. A demotion that merges takes piles whole.
+//! under it. A demotion that merges takes *piles*, tables that lie on one another, whole.
 //!
-//! **Levels.** Where the store is small beside the log, a range of it is small beside a table, and so would be what is laid on that. From
-//! `ratio` times the store on the log gets a level above its last, a `ratio`-th as large, to which demotions go from then on, and above that
-//! another where it is still more than `ratio` times the store. Levels above the last are of one run each. A byte then costs half of what the first
+//! **A small store.** The smaller the store, the less of each range is in it, and the more runs it takes until as many bytes are laid as are worth a merge: from
+//! `ratio` times the store on there may be more runs, up to twice as many. And the smaller are the tables that are laid, each with an index, a
+//! filter and syncs of its own. So ranges are larger then ([`range_bytes`]): a demotion lays one table on several of the oldest run, which are one pile
+//! from then on.
+//!
+//! **Levels.** From `ratio` times as many runs as there may be, the log gets a level above its last, a `ratio`-th as large, to which demotions go from then on, and above that
+//! another where it is still more than `ratio` times the store. (A level of `r` runs costs what one of one run does below a store `r` times as large, so with
+//! one run this is the paper's rule: levels from a tenth on.) Levels above the last are of one run each. A byte then costs half of what the first
 //! level is larger than the store, half of `ratio` for each level between, and three or four in the last, where what comes down is laid
 //! on what is there ([`piles`]). Reads that the store does not answer ask a filter more for each level. A level that is there stays until it would
-//! be wanted only at half that size, and is merged down then, and what it laid across several tables with these. Merges between levels are those of leveled compaction ([`leveled`]): the tables that
+//! be wanted only at half that size, and is merged down then, and what it laid across many tables with these. Merges between levels are those of leveled compaction ([`leveled`]): the tables that
 //! drag the fewest bytes along first.
 //!
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
 use super::{Plan, View, leveled, piles};
 
+/// A range has so many bytes in the store, if it need not be too large for that: what is laid is worth a table then.
+const LAID_BYTES: u64 = 128 << 10;
+/// Of the oldest run, a range has no more bytes than so many tables.
+const RANGE_TABLES: u64 = 8;
+/// Of what the last tier has free, what a pile may take to be merged is one part in so many at most, with as much on it as under it.
+const RANGE_SHARE: u64 = 16;
+
+/// Most runs that there may ever be where `least` is what there may be above a large store.
+fn most_runs(least: u64) -> u64 {
+    if least > 1 { 2 * least } else { least }
+}
+
+/// How many runs may lie on one another in a log of one level: `least`, and up to twice as many where it is over `ratio` times the store.
+pub(crate) fn runs_max(log_bytes: u64, store_bytes: u64, ratio: u64, least: u64) -> u64 {
+    let runs = least.saturating_mul(log_bytes) / store_bytes.saturating_mul(ratio).max(1);
+    runs.clamp(least, most_runs(least))
+}
+
+/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where objects in the store have `filled_bytes`
+/// and the last tier so much free.
+pub(crate) fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, free: u64) -> u64 {
+    let wanted = u128::from(LAID_BYTES) * u128::from(log_bytes) / u128::from(filled_bytes.max(1));
+    let most = range_bytes_max(table_bytes).min(free / RANGE_SHARE).max(table_bytes);
+    u64::try_from(wanted).unwrap_or(u64::MAX).clamp(table_bytes, most)
+}
+
+/// Most bytes that a pile's oldest run has, unless something was laid on it from a level above.
+pub(crate) fn range_bytes_max(table_bytes: u64) -> u64 {
+    RANGE_TABLES * table_bytes
+}
+
 /// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
 /// empty.
-pub(crate) fn targets(levels: &[u64], store_bytes: u64, ratio: u64) -> Vec<u64> {
+pub(crate) fn targets(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> Vec<u64> {
     let mut targets = vec![0; levels.len()];
     let Some(last) = levels.len().checked_sub(1) else { return targets };
     targets[last] = levels[last];
     // Level 0 is for runs that overlap.
     for level in (2..levels.len()).rev() {
-        let most = store_bytes.saturating_mul(ratio);
+        let is_last = level == last;
+        let most =
+            store_bytes.saturating_mul(ratio).saturating_mul(if is_last { most_runs(runs) } else { 1 });
         let is_wanted = targets[level] > if levels[level - 1] > 0 { most / 2 } else { most };
         if !is_wanted {
             break;
@@ -41,8 +78,8 @@ pub(crate) fn targets(levels: &[u64], store_bytes: u64, ratio: u64) -> Vec<u64> 
 
 /// The level that demotions go to: the first that is wanted, or that has anything, since no newer version may come to lie
 /// below an older one.
-pub(crate) fn first_level(levels: &[u64], store_bytes: u64, ratio: u64) -> usize {
-    let wanted = targets(levels, store_bytes, ratio);
+pub(crate) fn first_level(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> usize {
+    let wanted = targets(levels, store_bytes, ratio, runs);
     let is_there = wanted.iter().zip(levels).position(|(wanted, bytes)| wanted + bytes > 0);
     is_there.unwrap_or(levels.len().saturating_sub(1))
 }
@@ -51,7 +88,7 @@ pub(crate) fn first_level(levels: &[u64], store_bytes: u64, ratio: u64) -> usize
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     let store = view.store.as_ref()?;
     let levels: Vec<u64> = view.levels.iter().map(|level| level.bytes()).collect();
-    let mut due: Vec<(f64, usize)> = targets(&levels, store.bytes, view.ratio)
+    let mut due: Vec<(f64, usize)> = targets(&levels, store.bytes, view.ratio, view.laid_max)
         .into_iter()
         .take(levels.len() - 1)
         .enumerate()
@@ -63,9 +100,10 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     due.sort_by(|a, b| b.0.total_cmp(&a.0));
     // A demotion takes whole piles, and so has them small.
     let takes_piles = store.level + 1 == levels.len();
-    leveled::first_that_fits(view, takes_piles.then(|| piles::untangle(view)).into_iter().flatten()).or_else(
-        || leveled::first_that_fits(view, due.into_iter().flat_map(|(_, level)| merges_of(view, level))),
-    )
+    let untangled = takes_piles.then(|| piles::untangle(view, store.pile_max)).into_iter().flatten();
+    leveled::first_that_fits(view, untangled).or_else(|| {
+        leveled::first_that_fits(view, due.into_iter().flat_map(|(_, level)| merges_of(view, level)))
+    })
 }
 
 /// While writers are refused for want of room, what has something below it, or lies on something, is merged with that, due or not: what it
@@ -93,7 +131,7 @@ mod tests {
     fn a_level_more_for_each_time_that_the_log_is_as_much_larger() {
         let of = |last| {
             let levels = [0, 0, 0, 0, 0, 0, 0, last];
-            (targets(&levels, 10, 10)[3..].to_vec(), first_level(&levels, 10, 10))
+            (targets(&levels, 10, 10, 1)[3..].to_vec(), first_level(&levels, 10, 10, 1))
         };
         assert_eq!(of(0), (vec![0, 0, 0, 0, 0], 7));
         assert_eq!(of(100), (vec![0, 0, 0, 0, 100], 7));
@@ -101,15 +139,40 @@ mod tests {
         assert_eq!(of(1_000), (vec![0, 0, 0, 100, 1_000], 6));
         assert_eq!(of(1_010), (vec![0, 0, 10, 101, 1_010], 5));
         // However small the store: level 0 is none of them.
-        assert_eq!(first_level(&[0, 0, 0, 0, 0, 0, 0, u64::MAX], 0, 2), 1);
-        assert_eq!(first_level(&[], 10, 10), 0);
+        assert_eq!(first_level(&[0, 0, 0, 0, 0, 0, 0, u64::MAX], 0, 2, 1), 1);
+        assert_eq!(first_level(&[], 10, 10, 1), 0);
+    }
+
+    #[test]
+    fn where_there_may_be_runs_they_come_before_levels() {
+        let of = |last| {
+            let levels = [0, 0, 0, 0, 0, 0, 0, last];
+            (runs_max(last, 10, 10, 6), first_level(&levels, 10, 10, 6))
+        };
+        assert_eq!([0, 100, 117, 150, 200].map(of), [(6, 7), (6, 7), (7, 7), (9, 7), (12, 7)]);
+        assert_eq!([1_200, 1_201, 12_000].map(of), [(12, 7), (12, 5), (12, 4)]);
+        assert_eq!(targets(&[0, 0, 0, 0, 0, 0, 0, 1_201], 10, 10, 6)[6], 120);
+        // One run is all that there may be.
+        assert_eq!(runs_max(1_000, 10, 10, 1), 1);
+    }
+
+    #[test]
+    fn a_range_has_enough_in_the_store_to_be_worth_a_table() {
+        let (table, free) = (2 << 20, 1 << 30);
+        let of = |times: u64| range_bytes(times << 30, 1 << 30, table, free);
+        assert_eq!([0, 7, 16].map(of), [table; 3]);
+        assert_eq!([24, 40, 64, 1000].map(of), [3 << 20, 5 << 20, 8 << 20, 16 << 20]);
+        // Where room is short, or nothing is there.
+        assert_eq!(range_bytes(1 << 40, 1 << 30, table, 96 << 20), 6 << 20);
+        assert_eq!((range_bytes(1 << 40, 1 << 30, table, 0), range_bytes(0, 0, table, free)), (table, table));
+        assert_eq!(range_bytes(1 << 40, 0, table, free), range_bytes_max(table));
     }
 
     #[test]
     fn a_level_stays_until_half_of_what_made_it() {
         let of = |above, last| {
             let levels = [0, 0, 0, 0, 0, 0, above, last];
-            (targets(&levels, 10, 10)[6], first_level(&levels, 10, 10))
+            (targets(&levels, 10, 10, 1)[6], first_level(&levels, 10, 10, 1))
         };
         assert_eq!(of(5, 60), (6, 6));
         // What is still there has to go before anything may go past it.
@@ -120,7 +183,7 @@ mod tests {
     fn check(text: &str, expected: Expect) {
         let view = view(text);
         let levels: Vec<u64> = view.levels.iter().map(|level| level.bytes()).collect();
-        let level = first_level(&levels, 10, view.ratio);
+        let level = first_level(&levels, 10, view.ratio, 1);
         let view = View { store: Some(StoreView { bytes: 10, level, ..StoreView::default() }), ..view };
         let planned = plan(&view).or_else(|| reclaim(&view));
         expected.assert_eq(&planned.map_or("nothing".to_owned(), |plan| plan.to_string()));
@@ -184,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_others_is_merged_where_demotions_meet_it() {
+    fn what_lies_across_many_is_merged_where_demotions_meet_it() {
         let last = "L7: 3[b..e,6] | 8[a..c,40] 9[d..f,40]";
         check(last, expect!["merge L7: #3 L7: #8 #9 into L7 [a..f], tombstones go"]);
         check("L6: 1[a..b,6]\nL7: 3[b..e,6] | 8[a..c,60] 9[d..f,60]", expect!["nothing"]);
@@ -193,5 +256,22 @@ mod tests {
         let two = "L7: 3[b..e,6] | 2[a..b,6] 4[g..h,6] | 8[a..c,25] 9[d..f,25] 7[g..i,25]";
         check(two, expect!["merge L7: #2 L7: #8 into L7 [a..c], tombstones go"]);
         check(&two.replace("3[b..e,6]", "3[b..e,6]!"), expect!["nothing"]);
+    }
+
+    #[test]
+    fn what_lies_across_few_stays() {
+        let planned = |pile_max, text: &str| {
+            let store = StoreView { bytes: 10, level: 7, pile_max, ..StoreView::default() };
+            let view = View { store: Some(store), ..view(text) };
+            plan(&view).map_or("nothing".to_owned(), |plan| plan.to_string())
+        };
+        let last = "L7: 3[b..e,6] | 8[a..c,40] 9[d..f,40]";
+        assert_eq!(planned(80, last), "nothing");
+        assert_eq!(planned(79, last), "merge L7: #3 L7: #8 #9 into L7 [a..f], tombstones go");
+        // Two that meet one join what they lie on, others are piles of their own.
+        let joined = "L7: 3[a..b,6] 4[dd..g,6] 6[i..k,6] | 5[b..d,6] | 7[a..ab,25] 8[b..c,25] 9[d..e,25] 10[f..h,25] 11[i..ia,25] 12[j..k,25]";
+        assert_eq!(planned(100, joined), "nothing");
+        assert_eq!(planned(99, joined), "merge L7: #5 L7: #8 #9 into L7 [b..e], tombstones go");
+        assert_eq!(planned(99, &joined.replace("5[b..d,6]", "5[b..c,6]")), "nothing");
     }
 }

@@ -321,10 +321,10 @@ impl Index {
         (leaves + to.entry).saturating_sub(from.entry) as u64
     }
 
-    /// Tombstones from `from` up to `to`; linear in the leaves between, and in the entries of the first and the last.
+    /// Tombstones from `from` up to `to`; linear in the leaves between, and in the entries of the first and the last if these have any.
     pub(crate) fn tombstones(&self, from: Position, to: Position) -> u64 {
         let within = |leaf: usize, entries: std::ops::Range<usize>| {
-            let leaf = self.leaves.get(leaf);
+            let leaf = self.leaves.get(leaf).filter(|leaf| leaf.tombstones > 0);
             leaf.map_or(0, |leaf| {
                 entries.filter(|i| leaf.entry(*i).1.holds == Holds::Tombstone).count() as u64
             })

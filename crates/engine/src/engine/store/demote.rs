@@ -294,7 +294,7 @@ impl Engine {
         let job = RunJob {
             need,
             level: demotion.level,
-            bounds: &self.cuts_of(version, demotion),
+            bounds: &self.bounds_between(demotion.level, demotion.from, demotion.to),
             soft_bounds: &self.tables_begin_in(demotion.level + 1, demotion.from, demotion.to),
             links: false,
             bottom: demotion.bottom || planted::has(Bug::TombstonesDroppedOnTop),
@@ -344,24 +344,6 @@ impl Engine {
             return Err(error);
         }
         Ok(())
-    }
-
-    /// Where a demotion's tables are cut: at guards, and where it lies on others, at the tables of the oldest run, so that each is
-    /// rewritten with what lies on it and no more.
-    fn cuts_of(&self, version: &Version, demotion: &Demotion<'_>) -> Vec<Vec<u8>> {
-        let (from, to) = (demotion.from, demotion.to);
-        let mut cuts = self.bounds_between(demotion.level, from, to);
-        if demotion.age > 0 {
-            let guards =
-                version.levels.get(demotion.level).map_or(&[][..], |level| level.guards_of(from, to));
-            let oldest = guards.iter().filter_map(|guard| guard.runs.last()).flat_map(|run| &run.tables);
-            let within =
-                oldest.map(|table| &table.meta.smallest).filter(|first| from < &first[..] && &first[..] < to);
-            cuts.extend(within.cloned());
-            cuts.sort();
-            cuts.dedup();
-        }
-        cuts
     }
 
     /// Removes tables that no edit names.

@@ -233,8 +233,21 @@ impl Engine {
             tables.map(|table| table.meta.data_bytes).sum()
         };
         let level_bytes: [u64; LEVELS_MAX] = std::array::from_fn(bytes_of);
-        let level = sorted_log::first_level(&level_bytes, bytes, self.options.level_ratio.into());
+        let (ratio, runs) = (self.options.level_ratio.into(), self.options.laid_max().into());
+        let level = sorted_log::first_level(&level_bytes, bytes, ratio, runs);
         let has_runs = is_roomy && level + 1 == LEVELS_MAX;
+        let log_bytes = level_bytes[LEVELS_MAX - 1];
+        let runs_max = if has_runs { sorted_log::runs_max(log_bytes, bytes, ratio, runs) } else { 1 };
+        let table_bytes = self.options.table_bytes();
+        let (range_bytes, pile_max) = match runs_max > 1 {
+            true => {
+                let (slab_bytes, free) = store.bytes();
+                let room = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
+                let range = sorted_log::range_bytes(log_bytes, slab_bytes - free, table_bytes, room);
+                (range, sorted_log::range_bytes_max(table_bytes))
+            }
+            false => (table_bytes, 0),
+        };
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let is_cache = self.keeps_warm_copies(store);
         let mut view = {
@@ -253,7 +266,8 @@ impl Engine {
                 missing: low.saturating_sub(free),
                 bytes,
                 level,
-                runs_max: if has_runs { self.options.log_runs_max.into() } else { 1 },
+                runs_max,
+                pile_max,
                 held_tombstones: state.held_tombstones.clone(),
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
@@ -267,7 +281,7 @@ impl Engine {
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
             view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
-            view.ranges = self.ranges(current, level);
+            view.ranges = self.ranges(current, level, range_bytes);
         }
         Some(view)
     }
@@ -311,10 +325,10 @@ impl Engine {
         }
     }
 
-    /// The key ranges of one pile of the level each (of several, where these are small, so that they become one), or of as many objects
+    /// The key ranges of one pile of the level each (of several, up to so many bytes, so that they become one), or of as many objects
     /// as twice a table's. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier
     /// has no room for that.
-    fn ranges(&self, current: &Current, level: usize) -> Vec<RangeView> {
+    fn ranges(&self, current: &Current, level: usize, range_bytes: u64) -> Vec<RangeView> {
         let contents: &Contents = &current.contents;
         let index = &contents.index;
         let level = current.version.levels.get(level);
@@ -323,8 +337,7 @@ impl Engine {
         for pile in level.map_or_else(Vec::new, piles) {
             match groups.last_mut() {
                 Some(group)
-                    if group.is_empty()
-                        || data_bytes_of(group) + pile.data_bytes() <= self.options.table_bytes() =>
+                    if group.is_empty() || data_bytes_of(group) + pile.data_bytes() <= range_bytes =>
                 {
                     group.push(pile);
                 }
@@ -332,11 +345,12 @@ impl Engine {
             }
         }
         let smallest = |group: &[Pile<'_>]| group.first().map(|pile| pile.smallest.to_vec());
-        let mut ranges = Vec::new();
+        let (mut ranges, mut begins) = (Vec::new(), index.first());
         for (i, group) in groups.iter().enumerate() {
             let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
             let to = groups.get(i + 1).and_then(|next| smallest(next)).unwrap_or_else(|| AFTER_ALL.to_vec());
-            let ends = (index.seek(&from), index.seek(&to));
+            let ends = (begins, index.seek(&to));
+            begins = ends.1;
             let object_bytes = contents.whole_bytes_between(ends.0, ends.1, SIZES_SAMPLE);
             // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
             let entries = index.count(ends.0, ends.1).max(1);
@@ -353,7 +367,7 @@ impl Engine {
             let is_one = bounds.len() == 2;
             for bounds in bounds.windows(2) {
                 let (from, to) = (bounds[0].clone(), bounds[1].clone());
-                let ends = (index.seek(&from), index.seek(&to));
+                let ends = if is_one { ends } else { (index.seek(&from), index.seek(&to)) };
                 let meets = |pile: &&Pile<'_>| pile.largest >= &from[..] && pile.smallest < &to[..];
                 let met: Vec<(u64, &TableMeta)> =
                     group.iter().filter(meets).flat_map(|pile| &pile.tables).copied().collect();
