@@ -867,18 +867,37 @@ fn runs(db: &Db) -> usize {
 
 #[test]
 fn a_log_of_several_levels_answers_with_what_is_newest() {
-    answers_with_what_is_newest(&deep(), 5000, levels);
-    answers_with_what_is_newest(&deep_and_piled(), 9500, levels);
-    answers_with_what_is_newest(&deep_and_piled(), 9500, runs);
+    answers_with_what_is_newest(&[deep()], 5000, levels);
+    answers_with_what_is_newest(&[deep_and_piled()], 9500, levels);
+    answers_with_what_is_newest(&[deep_and_piled()], 9500, runs);
 }
 
 #[test]
 fn a_log_of_several_runs_answers_with_what_is_newest() {
-    answers_with_what_is_newest(&piled(), 5000, runs);
+    answers_with_what_is_newest(&[piled()], 5000, runs);
 }
 
-fn answers_with_what_is_newest(options: &Options, keys: u64, depth: fn(&Db) -> usize) {
+#[test]
+fn piles_that_were_laid_with_other_options_answer_with_what_is_newest() {
+    // Fewer runs, smaller tables, hardly any room to lay more, levels.
+    let mut tight = piled();
+    tight.tiers[1].capacity_bytes = 16 << 20;
+    let others = [
+        Options { log_runs_max: 1, ..piled() },
+        Options { log_runs_max: 12, table_bytes: 32 << 10, ..piled() },
+        tight,
+        deep(),
+    ];
+    for other in others {
+        answers_with_what_is_newest(&[piled(), other], 9500, runs);
+    }
+}
+
+/// Whatever is done meanwhile; opened with each of these options in turns.
+fn answers_with_what_is_newest(options: &[Options], keys: u64, depth: fn(&Db) -> usize) {
+    let mut turns = options.iter().cycle();
     on_a_disk(|sched, disk| {
+        let mut options = turns.next().unwrap();
         let mut db = Db::open_in(options, world(sched, disk, options)).unwrap();
         let mut rng = cuesta_sched::Rng::new(11);
         let (mut model, mut deepest) = (BTreeMap::new(), 0);
@@ -904,6 +923,7 @@ fn answers_with_what_is_newest(options: &Options, keys: u64, depth: fn(&Db) -> u
                 let expected = model.iter().map(|(i, value)| (many(*i).into_bytes(), value.clone()));
                 assert!(pairs.eq(expected), "round {round}");
                 db.close().unwrap();
+                options = turns.next().unwrap();
                 db = Db::open_in(options, world(sched, disk, options)).unwrap();
             }
         }

@@ -121,7 +121,7 @@ pub(super) struct RunJob<'a> {
     pub(super) level: usize,
     /// Where guards of that begin among its keys, but for the first.
     pub(super) bounds: &'a [Vec<u8>],
-    /// Where tables begin among its keys that it will be merged with: of the level below, or of what it is laid on.
+    /// Where tables begin among its keys that it will be merged with: of the level below, or of what a merge of levels is laid on.
     pub(super) soft_bounds: &'a [Vec<u8>],
     /// What it makes lies on the runs that are there, and points into them.
     pub(super) links: bool,

@@ -124,7 +124,8 @@ pub(crate) struct View {
     pub(crate) ratio: u64,
     /// Runs that a guard may have below level 0.
     pub(crate) runs_max: usize,
-    /// Runs that may lie on one another in the last level, where guards have one run; one where what comes down is merged at once.
+    /// Runs that may lie on one another in the last level, where guards have one run (below a small store more, if it is the only one: [`sorted_log`]); one where
+    /// what comes down is merged at once.
     pub(crate) laid_max: u64,
     /// Where a guard has several runs these point into one another: each is one table, and they go together.
     pub(crate) linked: bool,

@@ -93,6 +93,8 @@ pub(crate) struct RangeView {
     pub(crate) upper_bytes: u64,
     /// The age of the newest run.
     pub(crate) age: u64,
+    /// First and last key of its tables, where it is a part of what these have: what is merged with them may not meet what is laid beside it.
+    pub(crate) reach: Option<(Vec<u8>, Vec<u8>)>,
     /// If it was weighed.
     pub(crate) heat: Option<RangeHeat>,
 }
@@ -149,7 +151,9 @@ fn eligible<'a>(view: &'a View, store: &'a StoreView) -> impl Iterator<Item = us
     store.ranges.iter().enumerate().filter_map(move |(i, range)| {
         let overlaps = |running: &super::RunningPlan| {
             let shares = range.tables.iter().any(|table| running.inputs.contains(table));
-            shares || running.from < range.to && range.from < running.to
+            let reaches = |(first, last): &(Vec<u8>, Vec<u8>)| running.from <= *last && *first < running.to;
+            let meets = running.from < range.to && range.from < running.to;
+            shares || meets || range.reach.as_ref().is_some_and(reaches)
         };
         let fits = range.bytes() <= most;
         (range.object_bytes > 0 && fits && !view.running.iter().any(overlaps)).then_some(i)
@@ -278,6 +282,7 @@ mod tests {
                 table_bytes,
                 upper_bytes: 0,
                 age: 0,
+                reach: None,
                 heat,
             }
         };
@@ -326,6 +331,27 @@ mod tests {
         check("a..c 100/100 r90, c..f 110/110", "", expect!["demote [a..c) into L7: #1"]);
         // Who was not weighed is left alone.
         check("a..c 100/100 ?, c..f 50/100", "", expect!["demote [c..f) into L7: #2"]);
+    }
+
+    #[test]
+    fn a_part_of_what_tables_have_goes_beside_no_other_part() {
+        let reaching = |reach: Option<(&[u8], &[u8])>| {
+            let mut ranges = ranges("m..x 100/100");
+            ranges[0].reach = reach.map(|(first, last)| (first.to_vec(), last.to_vec()));
+            let running = RunningPlan {
+                inputs: Vec::new(),
+                level: 7,
+                output_level: 7,
+                from: b"c".to_vec(),
+                to: b"m".to_vec(),
+            };
+            let store = StoreView { due: true, level: 7, ranges, ..StoreView::default() };
+            let view =
+                View { store: Some(store), running: vec![running], ..view("tier 1000 500\ntier 20000 700") };
+            plan(&view).is_some()
+        };
+        assert!(reaching(None) && reaching(Some((b"m", b"z"))) && reaching(Some((b"a", b"b"))));
+        assert!(!reaching(Some((b"l", b"z"))) && !reaching(Some((b"a", b"c"))));
     }
 
     #[test]

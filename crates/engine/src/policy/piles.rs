@@ -144,13 +144,16 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
     view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
 }
 
-/// Merges into the last level's oldest run of tables that lie across where one of that run begins, and of what they lie on, if what they
+/// Merges into the last level's oldest run of tables that lie on several of that run, and of what they lie on, if what they
 /// join together has more than `pile_max` bytes of that run: what was laid there from a level above, or upon what was merged since.
 pub(super) fn untangle(view: &View, pile_max: u64) -> impl Iterator<Item = Plan> + '_ {
     let runs = guard_of(view).and_then(|guard| guard.runs.split_last());
     let newer = runs.into_iter().flat_map(|(oldest, newer)| newer.iter().map(move |run| (oldest, run)));
     let mut across: Vec<(Range<usize>, &TableView)> = newer
-        .flat_map(|(oldest, run)| run.tables.iter().map(move |table| (lies_on(oldest, table), table)))
+        .flat_map(|(oldest, run)| {
+            let lies_on = |table: &TableView| oldest.overlapping(&table.smallest, &table.largest);
+            run.tables.iter().map(move |table| (lies_on(table), table))
+        })
         .filter(|(places, _)| places.len() > 1)
         .collect();
     across.sort_by_key(|(places, _)| places.start);
@@ -178,13 +181,6 @@ pub(super) fn untangle(view: &View, pile_max: u64) -> impl Iterator<Item = Plan>
         large.iter().any(|table| plan.meets(&table.smallest, &table.largest))
     };
     has_any.then(|| into_oldest(view)).into_iter().flatten().filter(meets)
-}
-
-/// The tables of the oldest run that one of a newer run lies on: with the first of these, if it begins before any key of them.
-fn lies_on(oldest: &RunView, table: &TableView) -> Range<usize> {
-    let from = oldest.tables.partition_point(|old| old.smallest <= table.smallest);
-    let to = oldest.tables.partition_point(|old| old.smallest <= table.largest);
-    from.saturating_sub(1)..to
 }
 
 /// Where nothing is laid, what was is merged with what is under it.

@@ -23,13 +23,13 @@
 //!
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
-use super::{Plan, View, leveled, piles};
+use super::{Plan, View, leveled, msc, piles};
 
 /// A range has so many bytes in the store, if it need not be too large for that: what is laid is worth a table then.
 const LAID_BYTES: u64 = 128 << 10;
 /// Of the oldest run, a range has no more bytes than so many tables.
 const RANGE_TABLES: u64 = 8;
-/// Of what the last tier has free, what a pile may take to be merged is one part in so many at most, with as much on it as under it.
+/// Nor more than one part in so many of what the last tier has free: as much may come to lie on it before it is merged, and others fill the tier meanwhile.
 const RANGE_SHARE: u64 = 16;
 
 /// Most runs that there may ever be where `least` is what there may be above a large store.
@@ -51,9 +51,15 @@ pub(crate) fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, f
     u64::try_from(wanted).unwrap_or(u64::MAX).clamp(table_bytes, most)
 }
 
-/// Most bytes that a pile's oldest run has, unless something was laid on it from a level above.
-pub(crate) fn range_bytes_max(table_bytes: u64) -> u64 {
+/// Most bytes that a range's tables may have.
+fn range_bytes_max(table_bytes: u64) -> u64 {
     RANGE_TABLES * table_bytes
+}
+
+/// Of their oldest run, the bytes with which piles are too large for a demotion: with as much on them, and their objects, they would not fit the last tier; or
+/// something was laid on them from a level above, or tables were larger once.
+pub(crate) fn pile_max(table_bytes: u64, free: u64) -> u64 {
+    range_bytes_max(table_bytes).min(msc::fitting(free) / 3)
 }
 
 /// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
@@ -100,8 +106,9 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     due.sort_by(|a, b| b.0.total_cmp(&a.0));
     // A demotion takes whole piles, and so has them small.
     let takes_piles = store.level + 1 == levels.len();
-    let untangled = takes_piles.then(|| piles::untangle(view, store.pile_max)).into_iter().flatten();
-    leveled::first_that_fits(view, untangled).or_else(|| {
+    let mut untangled = takes_piles.then(|| piles::untangle(view, store.pile_max)).into_iter().flatten();
+    // One that does not fit is in nobody's way: others may give it room.
+    untangled.find(|plan| leveled::fits(view, plan)).or_else(|| {
         leveled::first_that_fits(view, due.into_iter().flat_map(|(_, level)| merges_of(view, level)))
     })
 }
@@ -166,6 +173,7 @@ mod tests {
         assert_eq!(range_bytes(1 << 40, 1 << 30, table, 96 << 20), 6 << 20);
         assert_eq!((range_bytes(1 << 40, 1 << 30, table, 0), range_bytes(0, 0, table, free)), (table, table));
         assert_eq!(range_bytes(1 << 40, 0, table, free), range_bytes_max(table));
+        assert_eq!((pile_max(table, free), pile_max(table, 30 << 20)), (16 << 20, 8 << 20));
     }
 
     #[test]
@@ -268,6 +276,9 @@ mod tests {
         let last = "L7: 3[b..e,6] | 8[a..c,40] 9[d..f,40]";
         assert_eq!(planned(80, last), "nothing");
         assert_eq!(planned(79, last), "merge L7: #3 L7: #8 #9 into L7 [a..f], tombstones go");
+        // Others give it room first.
+        let tiers = "tier 10 free 1\ntier 900 free 20";
+        assert_eq!(planned(79, &format!("{tiers}\n{last}")), "nothing");
         // Two that meet one join what they lie on, others are piles of their own.
         let joined = "L7: 3[a..b,6] 4[dd..g,6] 6[i..k,6] | 5[b..d,6] | 7[a..ab,25] 8[b..c,25] 9[d..e,25] 10[f..h,25] 11[i..ia,25] 12[j..k,25]";
         assert_eq!(planned(100, joined), "nothing");

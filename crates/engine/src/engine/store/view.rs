@@ -75,6 +75,13 @@ fn piles(level: &Level) -> Vec<Pile<'_>> {
     piles
 }
 
+/// First and last key of tables.
+fn reach(tables: &[(u64, &TableMeta)]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let first = tables.iter().map(|(_, table)| &table.smallest).min()?;
+    let last = tables.iter().map(|(_, table)| &table.largest).max()?;
+    Some((first.clone(), last.clone()))
+}
+
 /// An object, as the tracker knows it.
 struct Weighed {
     /// 0 where its slot is lost.
@@ -239,15 +246,14 @@ impl Engine {
         let log_bytes = level_bytes[LEVELS_MAX - 1];
         let runs_max = if has_runs { sorted_log::runs_max(log_bytes, bytes, ratio, runs) } else { 1 };
         let table_bytes = self.options.table_bytes();
-        let (range_bytes, pile_max) = match runs_max > 1 {
-            true => {
-                let (slab_bytes, free) = store.bytes();
-                let room = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
-                let range = sorted_log::range_bytes(log_bytes, slab_bytes - free, table_bytes, room);
-                (range, sorted_log::range_bytes_max(table_bytes))
-            }
-            false => (table_bytes, 0),
+        let room = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
+        let (slab_bytes, free_bytes) = store.bytes();
+        let filled_bytes = slab_bytes.saturating_sub(free_bytes);
+        let range_bytes = match runs_max > 1 {
+            true => sorted_log::range_bytes(log_bytes, filled_bytes, table_bytes, room),
+            false => table_bytes,
         };
+        let pile_max = if runs > 1 { sorted_log::pile_max(table_bytes, room) } else { 0 };
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let is_cache = self.keeps_warm_copies(store);
         let mut view = {
@@ -333,15 +339,18 @@ impl Engine {
         let index = &contents.index;
         let level = current.version.levels.get(level);
         let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
-        let mut groups: Vec<Vec<Pile<'_>>> = vec![Vec::new()];
+        let (mut groups, mut group_bytes): (Vec<Vec<Pile<'_>>>, u64) = (vec![Vec::new()], 0);
         for pile in level.map_or_else(Vec::new, piles) {
-            match groups.last_mut() {
-                Some(group)
-                    if group.is_empty() || data_bytes_of(group) + pile.data_bytes() <= range_bytes =>
-                {
+            let bytes = pile.data_bytes();
+            match groups.last_mut().filter(|group| group.is_empty() || group_bytes + bytes <= range_bytes) {
+                Some(group) => {
                     group.push(pile);
+                    group_bytes += bytes;
                 }
-                _ => groups.push(vec![pile]),
+                None => {
+                    groups.push(vec![pile]);
+                    group_bytes = bytes;
+                }
             }
         }
         let smallest = |group: &[Pile<'_>]| group.first().map(|pile| pile.smallest.to_vec());
@@ -386,6 +395,7 @@ impl Engine {
                     table_entries: met.iter().map(|(_, table)| table.entries).sum(),
                     upper_bytes: bytes(1),
                     age: met.iter().map(|(age, _)| *age).max().unwrap_or(0),
+                    reach: if is_one { None } else { reach(&met) },
                     heat: None,
                     from,
                     to,
