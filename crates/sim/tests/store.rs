@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 use cuesta::{Batch, Cause, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
-use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk};
+use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk, Survival};
 use cuesta_sched::Sched;
 use cuesta_sim::{Kind, options_of, world};
 use std::collections::{BTreeMap, BTreeSet};
@@ -950,6 +950,46 @@ fn below_a_small_store_a_table_is_laid_on_several() {
         // Fifty each. If each were laid on one of the oldest run it would be twenty, these included.
         assert!(level.runs > 1 && level.entries > 35 * level.tables, "{level:?}");
         db.close().unwrap();
+    });
+}
+
+#[test]
+fn what_was_synced_survives_power_cuts_while_tables_are_laid_on_several() {
+    on_a_disk(|sched, disk| {
+        let options = piled();
+        let (mut rng, mut disk) = (cuesta_sched::Rng::new(5), disk.clone());
+        let (mut model, mut deepest, mut at_work) = (BTreeMap::new(), 0, 0);
+        for round in 0..20 {
+            let db = Db::open_in(&options, world(sched, &disk, &options)).unwrap();
+            for _ in 0..1000 {
+                let i = rng.below(6000);
+                if rng.one_in(4) {
+                    db.delete(many(i)).unwrap();
+                    model.remove(&i);
+                } else {
+                    db.put(many(i), value(i, round)).unwrap();
+                    model.insert(i, value(i, round));
+                }
+            }
+            db.sync().unwrap();
+            // Whatever flushes and demotions are at.
+            sched.sleep(std::time::Duration::from_micros(rng.below(20_000)));
+            deepest = deepest.max(runs(&db));
+            at_work += usize::from(disk.pending_len() > 0);
+            let left = disk.after_cut(Survival::Random, &mut rng).on(sched);
+            drop(db);
+            disk = left;
+            let db = Db::open_in(&options, world(sched, &disk, &options)).unwrap();
+            let scanned: Vec<_> = db.scan(Range::all()).unwrap().map(Result::unwrap).collect();
+            let pairs = scanned.iter().map(|(key, value)| (key.clone(), value.to_vec()));
+            let expected = model.iter().map(|(i, value)| (many(*i).into_bytes(), value.clone()));
+            assert!(pairs.eq(expected), "round {round}");
+            db.close().unwrap();
+        }
+        assert!(deepest > 2 && at_work > 10, "{deepest} runs, {at_work} cuts in the middle of something");
+        let problems =
+            cuesta::verify_in(&options, world(sched, &disk, &options), &mut |_| {}).unwrap().problems;
+        assert!(problems.is_empty(), "{problems:?}");
     });
 }
 
