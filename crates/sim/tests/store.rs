@@ -845,7 +845,7 @@ fn deep() -> Options {
     Options { level_ratio: 2, log_runs_max: 1, background_threads: 4, ..half(PromoteReads::Always) }
 }
 
-/// The same over nine times as many keys as the store has room for: what comes to the last level is laid there.
+/// The same where what comes to the last level is laid there; with more runs it takes a larger log to have two levels.
 fn deep_and_piled() -> Options {
     Options { log_runs_max: 2, ..deep() }
 }
