@@ -175,6 +175,9 @@ pub struct Options {
     /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks. In `prismdb` there may be
     /// more, if it is not one, where what lies below the store is over `level_ratio` times larger than that: up to twice as many from twice `level_ratio` on.
     pub log_runs_max: u32,
+    /// In profile `prismdb`: how many tables, not counting those that lie on others, a guard of what lies below the store should have. Plans look at some guards,
+    /// and edits change one, so neither depends on how many tables there are. At least one.
+    pub log_guard_tables: u32,
     /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less than their share of what level 0
     /// has, up to twice as many, but no more than half way to `level0_slow`.
     pub level0_merge: u32,
@@ -236,6 +239,7 @@ impl Default for Options {
             runs_max: 10,
             floors_max: None,
             log_runs_max: 6,
+            log_guard_tables: 64,
             level0_merge: 4,
             level0_slow: 12,
             level0_stop: 24,
@@ -375,7 +379,7 @@ impl Options {
         (self.memtable_bytes() / 8 * 9).next_multiple_of(EXTEND_BYTES)
     }
 
-    fn has_store(&self) -> bool {
+    pub(crate) fn has_store(&self) -> bool {
         self.profile.is_some_and(Profile::has_store)
     }
 
@@ -498,6 +502,7 @@ impl Options {
         between("floors_max", self.floors_max.unwrap_or(most).into(), least.into(), most.into())?;
         let (least, most) = Self::LOG_RUNS_MAX_ALLOWED.into_inner();
         between("log_runs_max", self.log_runs_max.into(), least.into(), most.into())?;
+        between("log_guard_tables", self.log_guard_tables.into(), 1, 1 << 20)?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;

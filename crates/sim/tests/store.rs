@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 fn small() -> Options {
     let mut options = options_of(Kind::PrismDb, 3, Durability::Os);
     options.tiers[0].capacity_bytes = 2_000_000;
-    options
+    Options { log_guard_tables: Options::default().log_guard_tables, ..options }
 }
 
 fn on_a_disk(test: impl FnOnce(&Sched, &SimDisk)) {
@@ -875,6 +875,48 @@ fn a_log_of_several_levels_answers_with_what_is_newest() {
 #[test]
 fn a_log_of_several_runs_answers_with_what_is_newest() {
     answers_with_what_is_newest(&[piled()], 5000, runs);
+}
+
+/// Guards of the sorted log.
+fn guards(db: &Db) -> usize {
+    db.stats().levels.iter().map(|level| level.guards).max().unwrap_or(0) as usize
+}
+
+#[test]
+fn a_log_that_is_cut_into_guards_answers_with_what_is_newest() {
+    let cut = |log_guard_tables, options| Options { log_guard_tables, ..options };
+    answers_with_what_is_newest(&[cut(1, piled())], 9500, guards);
+    answers_with_what_is_newest(&[cut(4, deep())], 9500, guards);
+    answers_with_what_is_newest(&[cut(2, deep_and_piled())], 9500, guards);
+    // Guards are joined again, and cut anew.
+    answers_with_what_is_newest(&[cut(1, piled()), cut(100, piled()), cut(8, deep())], 9500, guards);
+}
+
+#[test]
+fn guards_of_the_log_have_about_as_many_tables_as_they_should() {
+    on_a_disk(|sched, disk| {
+        let options = Options { log_guard_tables: 8, ..piled() };
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        // In the order of keys, backwards, and anyhow.
+        let orders: [&dyn Fn(u64) -> u64; 3] = [&|i| i, &|i| 19_999 - i, &|i| i * 7919 % 9500];
+        for order in orders {
+            (0..10_000).for_each(|i| assert!(db.put(many(order(i)), value(i, 1)).is_ok()));
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            let level = &db.stats().levels[7];
+            // No guard has more than sixteen in its oldest run, nor two neighbours fewer than four.
+            let oldest = level.tables / level.runs.max(1);
+            assert!(level.guards >= oldest.div_ceil(17), "{level:?}");
+            assert!(level.guards <= 2 * level.tables.div_ceil(4), "{level:?}");
+        }
+        let many_guards = db.stats().levels[7].guards;
+        db.delete_range(Range::all()).unwrap();
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let level = &db.stats().levels[7];
+        assert!(many_guards > 8 && level.guards == 1, "{many_guards}, {level:?}");
+        db.close().unwrap();
+    });
 }
 
 #[test]

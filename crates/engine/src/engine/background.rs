@@ -9,7 +9,7 @@
 //! fails otherwise is tried anew a few times; then the store closes for writes.
 
 use super::Engine;
-use super::store::Store;
+use super::store::{Look, Store};
 use super::write::OldLog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
@@ -379,8 +379,7 @@ impl Engine {
 
     /// Called under the background's lock by way of `wait_while`, which is why it does not take it.
     fn background_is_idle_at(&self, generation: u64) -> bool {
-        self.view(&[]).and_then(|view| policy::plan(&view)).is_none()
-            && self.current.load().generation == generation
+        self.plan_beside(&[]).is_none() && self.current.load().generation == generation
     }
 
     fn work(self: Arc<Self>) {
@@ -416,7 +415,7 @@ impl Engine {
             let writable = self.failure.get().is_none();
             // Room that a job waits for comes before the job.
             if writable && state.running.is_empty() && self.background.wanted.load(Ordering::Relaxed) > 0 {
-                let makes_room = self.view(&[]).and_then(|view| placement::urgent(&view));
+                let makes_room = self.view(&[], Look::None).and_then(|view| placement::urgent(&view));
                 if let Some(plan) = makes_room {
                     state.running.push(plan.running());
                     return Some(Job::Compact(plan));
@@ -451,8 +450,7 @@ impl Engine {
                 return Some(Job::Promote);
             }
             if writable && under_way < merges_max && state.idle_at != Some(current.generation) {
-                let plan = self.view(&state.kept_off()).and_then(|view| policy::plan(&view));
-                match plan {
+                match self.plan_beside(&state.kept_off()) {
                     Some(plan) => {
                         state.running.push(plan.running());
                         return Some(Job::Compact(plan));
@@ -485,7 +483,7 @@ impl Engine {
     /// The next plan, which its caller carries out by itself.
     pub(super) fn begin_plan(&self) -> Option<Plan> {
         let mut state = self.background.state.lock();
-        let plan = self.view(&state.kept_off()).and_then(|view| policy::plan(&view))?;
+        let plan = self.plan_beside(&state.kept_off())?;
         state.running.push(plan.running());
         Some(plan)
     }
@@ -608,7 +606,7 @@ impl Engine {
 
     /// Whether the next plan takes tables off a tier that is short of room.
     fn can_make_room(&self) -> bool {
-        self.view(&[]).is_some_and(|view| placement::urgent(&view).is_some())
+        self.view(&[], Look::None).is_some_and(|view| placement::urgent(&view).is_some())
     }
 
     /// Has guards have more floors or fewer, by what the store is asked lately.
@@ -627,8 +625,17 @@ impl Engine {
         }
     }
 
+    /// The next plan beside those that run.
+    fn plan_beside(&self, running: &[RunningPlan]) -> Option<Plan> {
+        let some = self.view(running, Look::Some)?;
+        policy::plan(&some).or_else(|| {
+            let all = policy::msc::lacks_ranges(&some).then(|| self.view(running, Look::All)).flatten()?;
+            policy::plan(&all)
+        })
+    }
+
     /// What the policy looks at.
-    pub(super) fn view(&self, running: &[RunningPlan]) -> Option<View> {
+    pub(super) fn view(&self, running: &[RunningPlan], look: Look) -> Option<View> {
         let current = self.current.load();
         let tiers = self.tiers.all.iter().map(|tier| TierView {
             capacity: tier.capacity_bytes,
@@ -639,13 +646,13 @@ impl Engine {
             },
             wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
-        let store = self.store_view(&current);
+        let levels = self.levels_view(&current.version);
+        let store = self.store_view(&current, &levels, (running, look));
         let has_ranges = !current.version.range_tombstones.is_empty();
         let is_empty = current.version.levels.is_empty() && store.is_none() && !has_ranges;
         (!is_empty).then(|| {
             let reclaim = self.background.reclaim.load(Ordering::Relaxed);
             let tiers = tiers.collect();
-            let levels = self.levels_view(&current.version);
             let about = (reclaim, self.runs_max(), levels);
             let mut view = View::of(&current.version, &self.options, running, tiers, store, about);
             if !view.range_tombstones.is_empty() {

@@ -6,7 +6,7 @@
 //! take the same one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
 //! it has for them, and merges only ever empty more of them while it writes. (And an open's, when nothing else runs.)
 //!
-//! With one run a guard nobody needs guards below level 0, and all runs are of age 0, but for what is laid on the last level. A
+//! With one run a guard nobody needs guards below level 0 but the sorted log below a store (`policy/log_guards.rs`), and all runs are of age 0, but for what is laid on the last level. A
 //! store of profile `nvlsm` may have both from a time with more floors: outputs are not cut at such bounds but put across, and the guards that become one with them, of one age.
 
 use super::Engine;
@@ -18,7 +18,7 @@ use crate::policy::AFTER_ALL;
 use crate::policy::fragmented::{Change, Piece, change};
 use crate::table::{Link, Tree};
 use crate::version::edit::AddedTable;
-use crate::version::{Edit, Guard, LEVELS_MAX, Level, TableHandle, TableMeta, Version, owners};
+use crate::version::{Edit, Guard, LEVELS_MAX, Level, Run, TableHandle, TableMeta, Version, owners};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl Engine {
         guards.windows(2).filter(holds).map(|pair| pair[1].start.clone()).collect()
     }
 
-    /// Where what goes from one level to another is cut: at the bounds there; with one run a guard, what comes from level 0 at its own, so
+    /// Where what goes from one level to another is cut: at the bounds there; with one run a guard, and no store above, what comes from level 0 at its own, so
     /// that its next guard finds no table there that goes across.
     pub(super) fn cuts_between(
         &self,
@@ -84,7 +84,7 @@ impl Engine {
         smallest: &[u8],
         largest: &[u8],
     ) -> Vec<Vec<u8>> {
-        if self.options.runs_max() > 1 {
+        if self.options.runs_max() > 1 || self.options.has_store() {
             return self.bounds_between(to, smallest, largest);
         }
         let current = self.current.load();
@@ -99,12 +99,14 @@ impl Engine {
     pub(super) fn tables_begin_in(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
         let current = self.current.load();
         let levels = &current.version.levels;
-        if self.options.runs_max() > 1 || levels.iter().skip(1).any(|level| level.guards.len() > 1) {
+        let is_cut = levels.iter().skip(1).any(|level| level.guards.len() > 1);
+        if self.options.runs_max() > 1 || is_cut && !self.options.has_store() {
             return Vec::new();
         }
-        let mut below = levels.iter().skip(level).filter_map(|level| level.guards.first());
-        let oldest = below.find_map(|guard| guard.runs.last());
-        let starts = oldest.into_iter().flat_map(|run| &run.tables).map(|table| table.smallest());
+        let below = levels.iter().skip(level).find(|level| level.tables().next().is_some());
+        let guards = below.into_iter().flat_map(|level| level.guards_of(smallest, largest));
+        let oldest = guards.filter_map(|guard| guard.runs.last());
+        let starts = oldest.flat_map(|run| &run.tables).map(|table| table.smallest());
         starts.filter(|start| smallest < *start && *start <= largest).map(<[u8]>::to_vec).collect()
     }
 
@@ -152,6 +154,34 @@ impl Engine {
         if level > 0 && self.options.adds_floors() && !planted::has(Bug::GuardsNotSeparated) {
             separate(edit, guards, metas, level as u32);
         }
+    }
+
+    /// Has guards of a level begin at some keys, and at others no more, as far as they still can.
+    pub(super) fn cut_guards(&self, level: usize, added: &[Vec<u8>], removed: &[Vec<u8>]) -> Result<()> {
+        // Nobody else changes guards from here on.
+        let mut root = self.root.take();
+        let current = self.current.load_full();
+        let Some(at) = current.version.levels.get(level) else { return Ok(()) };
+        let has = |start: &&Vec<u8>| at.guard_of(start).is_some_and(|guard| guard.start == **start);
+        let crosses = |start: &[u8], run: &Run| {
+            let reaches = run.tables.partition_point(|table| table.largest() < start);
+            run.tables.get(reaches).is_some_and(|table| table.smallest() < start)
+        };
+        let can_be = |start: &&Vec<u8>| {
+            let runs = at.guard_of(start).into_iter().flat_map(|guard| &guard.runs);
+            !has(start) && !runs.into_iter().any(|run| crosses(start, run))
+        };
+        let level = level as u32;
+        let edit = Edit {
+            guards_added: added.iter().filter(can_be).map(|start| (level, start.clone())).collect(),
+            guards_removed: removed.iter().filter(has).map(|start| (level, start.clone())).collect(),
+            ..Edit::default()
+        };
+        drop(current);
+        if edit.guards_added.is_empty() && edit.guards_removed.is_empty() {
+            return Ok(());
+        }
+        self.commit_tables_as(&mut root, edit, |_| {})
     }
 
     /// The floors that a table of `key` which is put on top in a level is to lie on.
@@ -377,7 +407,7 @@ mod tests {
             let start = word.trim_end_matches('+').as_bytes().to_vec();
             let runs =
                 if word.ends_with('+') { vec![Run { age: 1, tables: Vec::new() }] } else { Vec::new() };
-            Arc::new(Guard { start, runs })
+            Arc::new(Guard::new(start, runs))
         };
         text.split(' ').map(guard).collect()
     }

@@ -7,7 +7,7 @@ use super::Engine;
 use super::admission::{Leaving, Paced, Work};
 use super::commit::Root;
 use super::iterate::{KeyRange, RunCursor, Source};
-use super::store::Demotion;
+use super::store::{Demotion, Look};
 use super::write::OldLog;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_part, write_tables};
 use crate::error::{Error, ErrorKind, Result};
@@ -271,6 +271,10 @@ impl Engine {
             found.ok_or_else(|| Error::internal(format!("a plan names table {number}, which is gone")))
         };
         match plan {
+            Plan::CutGuards { level, added, removed, .. } => {
+                drop(current);
+                self.cut_guards(*level, added, removed)
+            }
             Plan::Forget { tombstones, .. } => {
                 drop(current);
                 self.forget_ranges(tombstones)
@@ -334,7 +338,7 @@ impl Engine {
         // Nobody else changes guards from here on.
         let mut root = self.root.take();
         // Nothing of its keys is there, and more may be laid on the oldest run than on others.
-        let joins = (self.options.laid_max() > 1).then(|| self.oldest_age(to).unwrap_or(0));
+        let joins = (self.options.laid_max() > 1).then(|| self.oldest_age(to, &meta.smallest).unwrap_or(0));
         self.add_tables(&mut edit, &[meta], to, joins);
         self.commit_tables_as(&mut root, edit, |_| {})?;
         self.operations.merged();
@@ -383,7 +387,7 @@ impl Engine {
         };
         // In steps too where it would fit onto a slower tier only than the one its level belongs to; and where that is a faster one, as soon
         // as it could not do the same again: another merge may be about to.
-        let view = if self.tiers.all.len() > 1 { self.view(&[]) } else { None };
+        let view = if self.tiers.all.len() > 1 { self.view(&[], Look::None) } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let at_once = if belongs + 1 < self.tiers.all.len() { 2 } else { 1 };
         let need = self.with_cuts(whole.need, &bounds, &soft_bounds);
@@ -540,10 +544,10 @@ impl Engine {
         }
     }
 
-    /// The age of a level's oldest run, of its first guard.
-    fn oldest_age(&self, level: usize) -> Option<u64> {
+    /// The age of a level's oldest run, of the guard that owns a key.
+    fn oldest_age(&self, level: usize, key: &[u8]) -> Option<u64> {
         let current = self.current.load();
-        let guard = current.version.levels.get(level)?.guards.first()?;
+        let guard = current.version.levels.get(level)?.guard_of(key)?;
         guard.runs.last().map(|run| run.age)
     }
 
@@ -606,7 +610,8 @@ impl Engine {
             let bytes = bytes.min(need.data);
             // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
             // is kept for it all the same.
-            let tier = self.view(&[]).map_or(0, |view| placement::of_output(&view, level, bytes));
+            let view = self.view(&[], Look::None);
+            let tier = view.map_or(0, |view| placement::of_output(&view, level, bytes));
             let faster = self.tiers.all[..job_tier as usize].get(tier);
             let leased = faster.and_then(|faster| faster.lease(bytes).ok());
             leased.map_or(Placed::on(job_tier), |lease| Placed { tier: tier as u32, lease: Some(lease) })
@@ -707,7 +712,7 @@ impl Engine {
     }
 
     /// As [`Engine::commit_tables`], with the root in hand.
-    fn commit_tables_as(
+    pub(super) fn commit_tables_as(
         &self,
         root: &mut Root,
         edit: Edit,

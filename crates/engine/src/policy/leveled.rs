@@ -281,9 +281,6 @@ fn together_from<'a>(
     from: usize,
     output: usize,
 ) -> impl Iterator<Item = (f64, &'a [TableView])> {
-    let below: Vec<&RunView> = view.levels[output].runs().collect();
-    // What earlier tables drag along already is not counted again.
-    let mut counted = vec![0; below.len()];
     let (mut bytes, mut live, mut dragged, mut tables) = (0, 0, 0, 0);
     let (mut alone, mut best): (_, Option<(f64, &[TableView])>) = (None, None);
     for (at, table) in run.tables.iter().enumerate().skip(from) {
@@ -291,12 +288,13 @@ fn together_from<'a>(
         // Tombstones are cheap to merge and free room below.
         live += table.bytes - table.bytes * table.tombstones.min(table.entries) / table.entries.max(1) / 2;
         tables += 1;
-        for (run, counted) in below.iter().zip(&mut counted) {
-            let range = run.overlapping(&table.smallest, &table.largest);
-            let new = &run.tables[range.start.max(*counted)..range.end.max(*counted)];
-            dragged += new.iter().map(|table| table.bytes).sum::<u64>();
-            tables += new.len();
-            *counted = range.end.max(*counted);
+        // What the table before drags along already is not counted again.
+        let counted = |below: &TableView| at > from && below.smallest <= run.tables[at - 1].largest;
+        for below in view.levels[output].overlapping(&table.smallest, &table.largest) {
+            if !counted(below) {
+                dragged += below.bytes;
+                tables += 1;
+            }
         }
         if view.is_busy(table) || (best.is_some() && tables > TOGETHER_MAX) {
             break;

@@ -1,10 +1,12 @@
 //! Policies: pure functions from a view of what exists to a plan of what to do next. No I/O, no clock, no chance but
 //! the view's seed; so each decision can be tested as text in, text out.
 
+pub(crate) mod candidates;
 pub(crate) mod climb;
 pub(crate) mod erase;
 pub(crate) mod fragmented;
 pub(crate) mod leveled;
+pub(crate) mod log_guards;
 pub(crate) mod mix;
 pub(crate) mod msc;
 pub(crate) mod piles;
@@ -18,6 +20,7 @@ use crate::range_tombstones::RangeTombstones;
 use crate::tracker::Pinning;
 use crate::version::{Guard, LEVELS_MAX, TableHandle, TablePart, Version, owners};
 pub(crate) use msc::{RangeHeat, RangeView, StoreView};
+pub(crate) use piles::PileView;
 pub(crate) use placement::TierView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -69,6 +72,10 @@ pub(crate) struct GuardView {
     pub(crate) runs: Vec<RunView>,
     /// Of all runs.
     bytes: u64,
+    /// In key order; of a sorted log's guards alone.
+    pub(crate) piles: Vec<PileView>,
+    /// The most bytes of the oldest run that are one pile since tables lie across them ([`piles::untangle`]); of a sorted log's guards alone.
+    joined_bytes: u64,
 }
 
 /// A level: its guards in key order. Views share those that did not change between them ([`Seen`]).
@@ -114,7 +121,7 @@ pub(crate) struct View {
     pub(crate) levels: Vec<Arc<LevelView>>,
     pub(crate) running: Vec<RunningPlan>,
     /// How often a table's data was read from media lately: the power of two of reads per mebibyte; 0 for those that are not here, and
-    /// for all where there is one tier.
+    /// for all where there is one tier, or a store.
     pub(crate) heat: BTreeMap<u64, u32>,
     /// Parts of tables that cannot be put on another tier for now: a reader still holds them where they were before.
     pub(crate) lingering: BTreeSet<(u64, TablePart)>,
@@ -131,6 +138,8 @@ pub(crate) struct View {
     pub(crate) linked: bool,
     /// What a guard should have in one run, in bytes.
     pub(crate) guard_bytes: u64,
+    /// And below a store, in piles.
+    pub(crate) guard_piles: usize,
     /// Runs in level 0 that make a merge due.
     pub(crate) level0_merge: usize,
     /// Runs at which a guard of level 0 goes that has little.
@@ -185,6 +194,8 @@ pub(crate) enum Plan {
     },
     /// Let so many bytes of the store's copies of what tables have go, but for those that stay.
     Release { pinning: Pinning, bytes: u64 },
+    /// Have guards of a level begin at some keys that no table crosses, and at others no more. All are from one key up to before another.
+    CutGuards { level: usize, added: Vec<Vec<u8>>, removed: Vec<Vec<u8>>, from: Vec<u8>, to: Vec<u8> },
     /// Forget range tombstones that no table needs: of keys from one up to before another, all of them together.
     Forget { tombstones: Vec<Seq>, from: Vec<u8>, to: Vec<u8> },
 }
@@ -211,6 +222,13 @@ impl Plan {
             },
             Self::Demote { tables, level, from, to, .. } => RunningPlan {
                 inputs: tables.clone(),
+                level: *level,
+                output_level: *level,
+                from: from.clone(),
+                to: to.clone(),
+            },
+            Self::CutGuards { level, from, to, .. } => RunningPlan {
+                inputs: Vec::new(),
                 level: *level,
                 output_level: *level,
                 from: from.clone(),
@@ -257,7 +275,25 @@ impl RunView {
 impl GuardView {
     pub(crate) fn new(start: Vec<u8>, runs: Vec<RunView>) -> Self {
         let bytes = runs.iter().map(RunView::bytes).sum();
-        Self { start, runs, bytes }
+        Self { start, runs, bytes, ..Self::default() }
+    }
+
+    /// The guard, as one of a sorted log: n log n in its tables.
+    pub(crate) fn piled(self) -> Self {
+        Self { piles: piles::of(&self.runs), joined_bytes: piles::joined_bytes(&self.runs), ..self }
+    }
+
+    /// The table at a place that a pile names.
+    pub(crate) fn table(&self, (run, table): (usize, usize)) -> &TableView {
+        &self.runs[run].tables[table]
+    }
+
+    pub(crate) fn smallest_of(&self, pile: &PileView) -> &[u8] {
+        &self.table(pile.tables[0]).smallest
+    }
+
+    pub(crate) fn largest_of(&self, pile: &PileView) -> &[u8] {
+        &self.table(pile.last).largest
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -362,7 +398,7 @@ impl View {
         busy.map(|table| table.bytes).sum()
     }
 
-    /// The view of a version that looks like these levels; where there are several tiers, linear in its tables.
+    /// The view of a version that looks like these levels; where there are several tiers and no store, linear in its tables.
     pub(crate) fn of(
         version: &Version,
         options: &Options,
@@ -372,7 +408,8 @@ impl View {
         (reclaim, runs_max, levels): (bool, usize, Vec<Arc<LevelView>>),
     ) -> Self {
         let (mut heat, mut lingering) = (BTreeMap::new(), BTreeSet::new());
-        let tables = (tiers.len() > 1).then(|| version.tables());
+        // Below a store all tables are on the last tier.
+        let tables = (tiers.len() > 1 && store.is_none()).then(|| version.tables());
         for table in tables.into_iter().flatten() {
             let reads = table.reads() * HEAT_BYTES / table.meta.data_bytes.max(1);
             heat.extend(reads.checked_ilog2().map(|n| (table.meta.number, n + 1)));
@@ -390,6 +427,7 @@ impl View {
             laid_max: options.laid_max().into(),
             linked: options.has_trees(),
             guard_bytes: options.guard_bytes(),
+            guard_piles: options.log_guard_tables as usize,
             level0_merge: options.level0_merge as usize,
             level0_most: options.level0_most() as usize,
             base_bytes: options.memtable_bytes() * u64::from(options.level0_merge),
@@ -464,11 +502,12 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
         linked: guard.runs.get(i + 1).is_some_and(|older| run.lies_on(older)),
         tables: run.tables.iter().map(table).collect(),
     });
-    GuardView::new(guard.start.clone(), runs.collect())
+    let view = GuardView::new(guard.start.clone(), runs.collect());
+    if options.has_store() { view.piled() } else { view }
 }
 
 /// The next thing to do, if anything is due. Tables that a range tombstone covers whole go before anything else, for they cost nothing.
-/// With a store below the memtable that is a demotion or a merge within the sorted
+/// With a store below the memtable that is what keeps plans cheap, then a demotion or a merge within the sorted
 /// log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room on a tier that
 /// is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
@@ -478,7 +517,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
             true => msc::plan(view).or_else(within),
             false => within().or_else(|| msc::plan(view)),
         };
-        let first = erase::whole(view).or_else(|| erase::pressing(view));
+        let first = log_guards::plan(view).or_else(|| erase::whole(view)).or_else(|| erase::pressing(view));
         let planned = first.or_else(planned).or_else(|| sorted_log::reclaim(view));
         return planned.or_else(|| erase::apply(view));
     }
@@ -515,6 +554,16 @@ impl fmt::Display for Plan {
                 let part = if *part == TablePart::Meta { "index of " } else { "" };
                 write!(f, "relocate {part}#{table} of L{level} to tier {to}")
             }
+            Self::CutGuards { level, added, removed, .. } => {
+                let keys = |keys: &[Vec<u8>]| -> String {
+                    keys.iter().map(|key| format!(" {}", key.escape_ascii())).collect()
+                };
+                match (added.is_empty(), removed.is_empty()) {
+                    (false, true) => write!(f, "cut L{level} at{}", keys(added)),
+                    (true, false) => write!(f, "join L{level} at{}", keys(removed)),
+                    _ => write!(f, "cut L{level} at{}, join it at{}", keys(added), keys(removed)),
+                }
+            }
             Self::Release { bytes, .. } => write!(f, "release {bytes} bytes of copies"),
             Self::Forget { tombstones, from, to } => {
                 let (from, to) = (from.escape_ascii(), to.escape_ascii());
@@ -542,7 +591,7 @@ mod tests {
 
     #[test]
     fn levels_that_only_a_later_version_has_are_not_seen_in_an_earlier_one() {
-        let guard = |start: &str| Arc::new(Guard { start: start.into(), runs: Vec::new() });
+        let guard = |start: &str| Arc::new(Guard::new(start.into(), Vec::new()));
         let level = |starts: &[&str]| Level { guards: starts.iter().map(|start| guard(start)).collect() };
         let mut earlier = Version::default();
         earlier.levels.push(level(&[""]));

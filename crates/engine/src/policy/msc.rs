@@ -11,13 +11,14 @@
 //! ([`Demotion::Precise`]), or [`CANDIDATES`] drawn by the view's seed, of which the engine then asks for a sample of the
 //! keys ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of keys instead, see
 //! `docs/decisions/0011-store-below-the-memtable.md`), or one, whatever it weighs ([`Demotion::Random`]). [`plan`] decides
-//! among those that were weighed. Both are linear in the number of ranges.
+//! among those that were weighed. Both are linear in the number of ranges that they are told of: where there are many, some that are
+//! drawn ([`super::candidates`]), and all only if no more than a few of these could go down, or room is short.
 //!
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
 
 use super::piles::{self, Pile};
-use super::{Plan, TableView, View};
+use super::{Plan, RunningPlan, TableView, View};
 use crate::key::Seq;
 use crate::profile::Demotion;
 use crate::tracker::Pinning;
@@ -62,6 +63,8 @@ pub(crate) struct StoreView {
     pub(crate) seed: u64,
     /// In key order, disjoint; told only when a demotion may be due.
     pub(crate) ranges: Vec<RangeView>,
+    /// There are others, though too few of these could go down.
+    pub(crate) lacks_ranges: bool,
 }
 
 /// What a range's objects are like: all of them, or as a sample says.
@@ -145,30 +148,43 @@ pub(crate) fn fitting(free: u64) -> u64 {
     free / 5 * 4
 }
 
-/// The places of ranges that could go down: no plan that runs is about them, and there is room to merge them.
+/// How many ranges are weighed for one plan, of those that could go down.
+pub(crate) fn weighed_max(demotion: Demotion) -> u64 {
+    match demotion {
+        Demotion::Precise => u64::MAX,
+        Demotion::Approx => CANDIDATES,
+        Demotion::Random => 1,
+    }
+}
+
+/// Whether a range could go down: no plan that runs is about it, and where the last tier has so much free there is room to merge it.
+pub(crate) fn is_eligible(range: &RangeView, running: &[RunningPlan], free: u64) -> bool {
+    let overlaps = |running: &RunningPlan| {
+        let shares = range.tables.iter().any(|table| running.inputs.contains(table));
+        let reaches = |(first, last): &(Vec<u8>, Vec<u8>)| running.from <= *last && *first < running.to;
+        let meets = running.from < range.to && range.from < running.to;
+        shares || meets || range.reach.as_ref().is_some_and(reaches)
+    };
+    range.object_bytes > 0 && range.bytes() <= fitting(free) && !running.iter().any(overlaps)
+}
+
+/// The places of ranges that could go down.
 fn eligible<'a>(view: &'a View, store: &'a StoreView) -> impl Iterator<Item = usize> + Clone + 'a {
-    let most = view.tiers.last().map_or(u64::MAX, |tier| fitting(tier.free));
-    store.ranges.iter().enumerate().filter_map(move |(i, range)| {
-        let overlaps = |running: &super::RunningPlan| {
-            let shares = range.tables.iter().any(|table| running.inputs.contains(table));
-            let reaches = |(first, last): &(Vec<u8>, Vec<u8>)| running.from <= *last && *first < running.to;
-            let meets = running.from < range.to && range.from < running.to;
-            shares || meets || range.reach.as_ref().is_some_and(reaches)
-        };
-        let fits = range.bytes() <= most;
-        (range.object_bytes > 0 && fits && !view.running.iter().any(overlaps)).then_some(i)
-    })
+    let free = view.tiers.last().map_or(u64::MAX, |tier| tier.free);
+    let ranges = store.ranges.iter().enumerate();
+    ranges.filter_map(move |(i, range)| is_eligible(range, &view.running, free).then_some(i))
+}
+
+/// Whether a plan that was not found might be, were all ranges told.
+pub(crate) fn lacks_ranges(view: &View) -> bool {
+    is_due(view).is_some_and(|store| store.lacks_ranges)
 }
 
 /// Which ranges should be weighed before [`plan`] is asked: their places, ascending.
 pub(crate) fn candidates(view: &View) -> Vec<usize> {
     let Some(store) = is_due(view) else { return Vec::new() };
     let all: Vec<usize> = eligible(view, store).collect();
-    let count = match store.demotion {
-        Demotion::Precise => u64::MAX,
-        Demotion::Approx => CANDIDATES,
-        Demotion::Random => 1,
-    };
+    let count = weighed_max(store.demotion);
     if all.len() as u64 <= count {
         return all;
     }
@@ -205,8 +221,7 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
         worth_it.max_by(by_score).map(|(range, _)| *range)
     };
     // What is on its way down may be enough for those who wait; merges within the log give the store no room.
-    let within_log =
-        |running: &super::RunningPlan| (store.level + 1..LEVELS_MAX).contains(&running.output_level);
+    let within_log = |running: &RunningPlan| (store.level + 1..LEVELS_MAX).contains(&running.output_level);
     let nothing_runs = view.running.iter().all(within_log);
     let helps = |range: &&RangeView| store.pressed && nothing_runs || range.growth() < 0;
     let (range, pinning) = best(true)
@@ -220,8 +235,9 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let goes = range.object_bytes.saturating_sub(stays);
     let is_laid_on = range.pile().takes(goes, store.runs_max);
     // Its tables may have keys outside the range.
-    let level = view.levels.get(store.level).into_iter().flat_map(|level| level.tables());
-    let tables: Vec<&TableView> = level.filter(|table| range.tables.contains(&table.number)).collect();
+    let level = view.levels.get(store.level).into_iter();
+    let among = level.flat_map(|level| level.overlapping(&range.from, &range.to));
+    let tables: Vec<&TableView> = among.filter(|table| range.tables.contains(&table.number)).collect();
     let smallest = tables.iter().map(|table| &table.smallest).chain([&range.from]).min()?;
     let largest = tables.iter().map(|table| &table.largest).chain([&range.to]).max()?;
     let mut deeper = view.levels.iter().skip(store.level + 1);
@@ -239,7 +255,6 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RunningPlan;
     use super::super::leveled::tests::view;
     use super::*;
     use expect_test::{Expect, expect};

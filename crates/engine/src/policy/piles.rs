@@ -17,7 +17,9 @@
 use super::{GuardView, Plan, RunView, TableView, View, fragmented, leveled};
 use crate::key;
 use crate::planted::{self, Bug};
+use crate::version::owners;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The last tier has room for piles while so many times as much is free as is kept for merges that make room.
 pub(crate) const ROOMY: u64 = 2;
@@ -32,6 +34,40 @@ pub(crate) struct Pile {
     pub(crate) age: u64,
     /// Of the oldest run's bytes half may lie on them, and so many parts in 2^32 of the other half.
     pub(crate) drawn: u32,
+}
+
+/// Tables of a guard that lie on one another; no other table has keys between their first and last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PileView {
+    /// In the order of their first keys: the place of each one's run, and its own there.
+    pub(crate) tables: Vec<(usize, usize)>,
+    /// Which ends last.
+    pub(super) last: (usize, usize),
+    /// Of all tables.
+    pub(crate) bytes: u64,
+}
+
+/// The piles of a guard's runs, in key order.
+pub(super) fn of(runs: &[RunView]) -> Vec<PileView> {
+    let table = |(run, table): (usize, usize)| &runs[run].tables[table];
+    let of_run = |run: usize| (0..runs[run].tables.len()).map(move |table| (run, table));
+    let mut places: Vec<(usize, usize)> = (0..runs.len()).flat_map(of_run).collect();
+    places.sort_by(|a, b| table(*a).smallest.cmp(&table(*b).smallest));
+    let mut piles: Vec<PileView> = Vec::new();
+    for place in places {
+        let next = table(place);
+        match piles.last_mut().filter(|pile| table(pile.last).largest >= next.smallest) {
+            Some(pile) => {
+                pile.tables.push(place);
+                pile.bytes += next.bytes;
+                if next.largest > table(pile.last).largest {
+                    pile.last = place;
+                }
+            }
+            None => piles.push(PileView { tables: vec![place], last: place, bytes: next.bytes }),
+        }
+    }
+    piles
 }
 
 /// What is drawn for the pile that begins with this key.
@@ -67,15 +103,25 @@ pub(super) fn met<'a>(
     (smallest, largest): (&'a [u8], &'a [u8]),
 ) -> Met<'a> {
     let is_last = level + 1 == view.levels.len();
-    let runs = guard_of(view).filter(|_| is_last).and_then(|guard| guard.runs.split_last());
-    let Some((oldest, newer)) = runs.filter(|(_, newer)| view.laid_max > 1 || !newer.is_empty()) else {
+    let piled = if is_last { piled(view) } else { &[] };
+    let among = piled[owners(piled, |guard| &guard.start, smallest, largest)].iter();
+    let guards: Vec<_> = among.filter_map(|guard| guard.runs.split_last()).collect();
+    if guards.iter().all(|(_, newer)| view.laid_max <= 1 && newer.is_empty()) {
         let under = view.levels[level].overlapping(smallest, largest).collect();
         let is_first = is_last && view.laid_max > 1 && view.levels[level].runs().next().is_none();
         return Met { is_laid: false, upper: Vec::new(), under, joins: is_first.then_some(0) };
-    };
-    let (upper, age) = upper_among(newer, smallest, largest);
-    let (from, to) = leveled::span(upper.iter().chain(inputs).copied()).unwrap_or((smallest, largest));
-    let under: Vec<&TableView> = oldest.tables[oldest.overlapping(from, to)].iter().collect();
+    }
+    let (mut upper, mut under): (Vec<&TableView>, Vec<&TableView>) = <_>::default();
+    let (mut oldest_age, mut newest_age, mut age) = (u64::MAX, 0, 0);
+    for (oldest, newer) in guards {
+        let (found, newest) = upper_among(newer, smallest, largest);
+        let (from, to) = leveled::span(found.iter().chain(inputs).copied()).unwrap_or((smallest, largest));
+        under.extend(&oldest.tables[oldest.overlapping(from, to)]);
+        upper.extend(found);
+        let newest = newest.unwrap_or(oldest.age);
+        (oldest_age, newest_age) = (oldest_age.min(oldest.age), newest_age.max(newest));
+        age = age.max(newest - oldest.age);
+    }
     let sum = |of: fn(&TableView) -> u64| under.iter().map(|table| of(table)).sum::<u64>();
     let (oldest_bytes, entries) = (sum(|table| table.bytes), sum(|table| table.entries));
     // A tombstone is small, but what it deletes gives room back only when they are merged.
@@ -84,13 +130,12 @@ pub(super) fn met<'a>(
         table.bytes + (deleted * oldest_bytes as f64) as u64
     };
     let weights = |tables: &[&TableView]| tables.iter().map(|table| weight(table)).sum::<u64>();
-    let age = age.unwrap_or(oldest.age);
     let drawn = under.first().map_or(0, |table| drawn(&table.smallest));
-    let pile = Pile { oldest_bytes, upper_bytes: weights(&upper), age: age - oldest.age, drawn };
+    let pile = Pile { oldest_bytes, upper_bytes: weights(&upper), age, drawn };
     // The latter looks at all tables.
     match pile.takes(weights(inputs), view.laid_max) && may_lay(view) {
-        true => Met { is_laid: true, upper: Vec::new(), under: Vec::new(), joins: Some(age + 1) },
-        false => Met { is_laid: false, upper, under, joins: Some(oldest.age) },
+        true => Met { is_laid: true, upper: Vec::new(), under: Vec::new(), joins: Some(newest_age + 1) },
+        false => Met { is_laid: false, upper, under, joins: Some(oldest_age) },
     }
 }
 
@@ -116,19 +161,21 @@ fn upper_among<'a>(
     (found, age)
 }
 
-/// The last level's guard, if it has one and its runs may be taken apart: such as point into one another stay together.
-fn guard_of(view: &View) -> Option<&GuardView> {
-    match &view.levels.last()?.guards[..] {
-        [guard] if !view.linked && !guard.runs.iter().any(|run| run.linked) => Some(guard),
-        _ => None,
+/// The last level's guards, if their runs may be taken apart: such as point into one another stay together. Without a store there is
+/// one, unless it has several from another profile's time.
+fn piled(view: &View) -> &[Arc<GuardView>] {
+    let guards = view.levels.last().map_or(&[][..], |level| &level.guards);
+    let is_linked = || view.linked || guards.iter().any(|guard| guard.runs.iter().any(|run| run.linked));
+    match view.store.is_some() || guards.len() == 1 && !is_linked() {
+        true => guards,
+        false => &[],
     }
 }
 
 /// Whether a guard somewhere has several runs that are not laid on one another here: from a time when there might be several.
 pub(super) fn has_stray_runs(view: &View) -> bool {
     let several = view.levels.iter().skip(1).filter(|level| level.has_several_runs()).count();
-    let of_last =
-        view.levels.last().is_some_and(|level| level.has_several_runs()) && guard_of(view).is_some();
+    let of_last = view.levels.last().is_some_and(|level| level.has_several_runs()) && !piled(view).is_empty();
     several > usize::from(of_last)
 }
 
@@ -144,50 +191,59 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
     view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
 }
 
-/// Merges into the last level's oldest run of tables that lie on several of that run, and of what they lie on, if what they
-/// join together has more than `pile_max` bytes of that run: what was laid there from a level above, or upon what was merged since.
-pub(super) fn untangle(view: &View, pile_max: u64) -> impl Iterator<Item = Plan> + '_ {
-    let runs = guard_of(view).and_then(|guard| guard.runs.split_last());
-    let newer = runs.into_iter().flat_map(|(oldest, newer)| newer.iter().map(move |run| (oldest, run)));
+/// Tables of newer runs that lie on several of the oldest run, those together that join the same ones; and the bytes of that run that they join.
+fn joined(runs: &[RunView]) -> Vec<(u64, Vec<&TableView>)> {
+    let Some((oldest, newer)) = runs.split_last() else { return Vec::new() };
+    let lies_on = |table: &TableView| oldest.overlapping(&table.smallest, &table.largest);
     let mut across: Vec<(Range<usize>, &TableView)> = newer
-        .flat_map(|(oldest, run)| {
-            let lies_on = |table: &TableView| oldest.overlapping(&table.smallest, &table.largest);
-            run.tables.iter().map(move |table| (lies_on(table), table))
-        })
+        .iter()
+        .flat_map(|run| run.tables.iter().map(|table| (lies_on(table), table)))
         .filter(|(places, _)| places.len() > 1)
         .collect();
     across.sort_by_key(|(places, _)| places.start);
-    let bytes_of = |places: Range<usize>| -> u64 {
-        let oldest = runs.map_or(&[][..], |(oldest, _)| &oldest.tables);
-        oldest[places].iter().map(|table| table.bytes).sum()
-    };
-    let mut large: Vec<&TableView> = Vec::new();
-    let mut rest = &across[..];
+    let (mut all, mut rest) = (Vec::new(), &across[..]);
     while let Some((first, _)) = rest.first() {
         // Such as meet are joined.
         let (mut end, mut count) = (first.end, 1);
         while let Some((next, _)) = rest.get(count).filter(|(next, _)| next.start < end) {
             (end, count) = (end.max(next.end), count + 1);
         }
-        if bytes_of(first.start..end) > pile_max {
-            large.extend(rest[..count].iter().map(|(_, table)| *table));
-        }
+        let bytes = oldest.tables[first.start..end].iter().map(|table| table.bytes).sum();
+        all.push((bytes, rest[..count].iter().map(|(_, table)| *table).collect()));
         rest = &rest[count..];
     }
-    large.retain(|table| !view.is_busy(table));
-    let has_any = !large.is_empty();
-    let meets = move |plan: &Plan| {
-        let plan = plan.running();
-        large.iter().any(|table| plan.meets(&table.smallest, &table.largest))
-    };
-    has_any.then(|| into_oldest(view)).into_iter().flatten().filter(meets)
+    all
+}
+
+/// The most bytes of the oldest run that any tables join.
+pub(super) fn joined_bytes(runs: &[RunView]) -> u64 {
+    joined(runs).into_iter().map(|(bytes, _)| bytes).max().unwrap_or(0)
+}
+
+/// Merges into the last level's oldest run of tables that lie on several of that run, and of what they lie on, if what they
+/// join together has more than `pile_max` bytes of that run: what was laid there from a level above, or upon what was merged since.
+pub(super) fn untangle(view: &View, pile_max: u64) -> impl Iterator<Item = Plan> + '_ {
+    let last = view.levels.len() - 1;
+    let guards = piled(view).iter().filter(move |guard| guard.joined_bytes > pile_max);
+    guards.flat_map(move |guard| {
+        let too_large = joined(&guard.runs).into_iter().filter(|(bytes, _)| *bytes > pile_max);
+        let mut large: Vec<&TableView> = too_large.flat_map(|(_, tables)| tables).collect();
+        large.retain(|table| !view.is_busy(table));
+        let has_any = !large.is_empty();
+        let meets = move |plan: &Plan| {
+            let plan = plan.running();
+            large.iter().any(|table| plan.meets(&table.smallest, &table.largest))
+        };
+        let merges = has_any.then(|| fragmented::each_into_oldest(view, last, guard));
+        merges.into_iter().flatten().filter(meets)
+    })
 }
 
 /// Where nothing is laid, what was is merged with what is under it.
 pub(super) fn settle(view: &View) -> Option<Plan> {
     // With room to spare: what is merged takes less, and what is laid next takes more again.
     let is_unwanted = view.laid_max <= 1 || leveled::fits_above_beside(view, 2 * view.base_bytes);
-    let merges = guard_of(view).filter(|_| is_unwanted).map(|_| into_oldest(view));
+    let merges = (is_unwanted && !piled(view).is_empty()).then(|| into_oldest(view));
     leveled::first_that_fits(view, merges.into_iter().flatten())
 }
 

@@ -24,6 +24,7 @@
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
 use super::{Plan, View, leveled, msc, piles};
+use crate::version::LEVELS_MAX;
 
 /// A range has so many bytes in the store, if it need not be too large for that: what is laid is worth a table then.
 const LAID_BYTES: u64 = 128 << 10;
@@ -32,20 +33,64 @@ const RANGE_TABLES: u64 = 8;
 /// Nor more than one part in so many of what the last tier has free: as much may come to lie on it before it is merged, and others fill the tier meanwhile.
 const RANGE_SHARE: u64 = 16;
 
+/// What the shape of the log follows from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Of each level's tables.
+    pub(crate) levels: [u64; LEVELS_MAX],
+    /// What slabs may have, and what objects have there.
+    pub(crate) store: u64,
+    pub(crate) filled: u64,
+    /// What a table has.
+    pub(crate) table: u64,
+    /// What the last tier has free.
+    pub(crate) free: u64,
+    /// Levels and runs above take room for what they have newer, and their merges take more: there is enough.
+    pub(crate) is_roomy: bool,
+}
+
+/// What demotions meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// The level that they go to.
+    pub(crate) level: usize,
+    /// How many runs may lie on one another there.
+    pub(crate) runs_max: u64,
+    /// Bytes of tables that a range has, at least of one pile.
+    pub(crate) range_bytes: u64,
+    /// Piles with more bytes in their oldest run are taken apart.
+    pub(crate) pile_max: u64,
+}
+
+/// The shape of a log of these sizes; `least` runs may lie on one another above a large store.
+pub(crate) fn shape(sizes: &Sizes, ratio: u64, least: u64) -> Shape {
+    let store = if sizes.is_roomy { sizes.store } else { u64::MAX };
+    let level = first_level(&sizes.levels, store, ratio, least);
+    let log = sizes.levels[LEVELS_MAX - 1];
+    let has_runs = sizes.is_roomy && level + 1 == LEVELS_MAX;
+    let runs_max = if has_runs { runs_max(log, store, ratio, least) } else { 1 };
+    let range_bytes = match runs_max > 1 {
+        true => range_bytes(log, sizes.filled, sizes.table, sizes.free),
+        false => sizes.table,
+    };
+    let pile_max = if least > 1 { pile_max(sizes.table, sizes.free) } else { 0 };
+    Shape { level, runs_max, range_bytes, pile_max }
+}
+
 /// Most runs that there may ever be where `least` is what there may be above a large store.
 fn most_runs(least: u64) -> u64 {
     if least > 1 { 2 * least } else { least }
 }
 
 /// How many runs may lie on one another in a log of one level: `least`, and up to twice as many where it is over `ratio` times the store.
-pub(crate) fn runs_max(log_bytes: u64, store_bytes: u64, ratio: u64, least: u64) -> u64 {
+fn runs_max(log_bytes: u64, store_bytes: u64, ratio: u64, least: u64) -> u64 {
     let runs = least.saturating_mul(log_bytes) / store_bytes.saturating_mul(ratio).max(1);
     runs.clamp(least, most_runs(least))
 }
 
 /// How many bytes of tables, at least of one pile, the ranges have that go down at once, where objects in the store have `filled_bytes`
 /// and the last tier so much free.
-pub(crate) fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, free: u64) -> u64 {
+fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, free: u64) -> u64 {
     let wanted = u128::from(LAID_BYTES) * u128::from(log_bytes) / u128::from(filled_bytes.max(1));
     let most = range_bytes_max(table_bytes).min(free / RANGE_SHARE).max(table_bytes);
     u64::try_from(wanted).unwrap_or(u64::MAX).clamp(table_bytes, most)
@@ -58,13 +103,13 @@ fn range_bytes_max(table_bytes: u64) -> u64 {
 
 /// Of their oldest run, the bytes with which piles are too large for a demotion: with as much on them, and their objects, they would not fit the last tier; or
 /// something was laid on them from a level above, or tables were larger once.
-pub(crate) fn pile_max(table_bytes: u64, free: u64) -> u64 {
+fn pile_max(table_bytes: u64, free: u64) -> u64 {
     range_bytes_max(table_bytes).min(msc::fitting(free) / 3)
 }
 
 /// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
 /// empty.
-pub(crate) fn targets(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> Vec<u64> {
+fn targets(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> Vec<u64> {
     let mut targets = vec![0; levels.len()];
     let Some(last) = levels.len().checked_sub(1) else { return targets };
     targets[last] = levels[last];
@@ -84,7 +129,7 @@ pub(crate) fn targets(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -
 
 /// The level that demotions go to: the first that is wanted, or that has anything, since no newer version may come to lie
 /// below an older one.
-pub(crate) fn first_level(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> usize {
+fn first_level(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> usize {
     let wanted = targets(levels, store_bytes, ratio, runs);
     let is_there = wanted.iter().zip(levels).position(|(wanted, bytes)| wanted + bytes > 0);
     is_there.unwrap_or(levels.len().saturating_sub(1))

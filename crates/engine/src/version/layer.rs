@@ -4,15 +4,38 @@
 //! A layer of a whole version finds its tables when they are asked for, a search by halving among guards and one in a run, so
 //! that a scan of a few keys does not look at every table. It keeps the version; a list of tables keeps these alone.
 
-use super::{Guard, Level, TableHandle, Version};
+use super::{Guard, Level, Run, TableHandle, Version};
 use crate::planted::{self, Bug};
 use std::sync::Arc;
 
-/// What scans ask of a version before they begin.
+/// Over the tables of a guard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GuardSums {
+    entries: u64,
+    data_bytes: u64,
+    /// Of the data that each layer has of it.
+    depths: Vec<u64>,
+}
+
+impl GuardSums {
+    fn of(guard: &Guard) -> Self {
+        let mut sums = Self::default();
+        for table in guard.runs.iter().flat_map(|run| &run.tables) {
+            sums.entries += table.meta.entries;
+            sums.data_bytes += table.meta.data_bytes;
+        }
+        let data_bytes = |run: &Run| run.tables.iter().map(|table| table.meta.data_bytes).sum();
+        sums.depths = guard.tops().map(data_bytes).collect();
+        sums
+    }
+}
+
+/// What scans, and plans, ask of a version before they begin.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     /// In all tables.
     entries: u64,
+    data_bytes: u64,
     /// Level and depth of each layer, and the bytes of its data.
     layers: Vec<(usize, usize, u64)>,
 }
@@ -114,6 +137,11 @@ impl Version {
         self.sums().entries
     }
 
+    /// Bytes of the data of all tables.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.sums().data_bytes
+    }
+
     /// Every layer, with the bytes of its data.
     pub(crate) fn layers(self: &Arc<Self>) -> impl Iterator<Item = (Layer, u64)> {
         let layer = |(level, depth, bytes): &(usize, usize, u64)| {
@@ -128,16 +156,20 @@ impl Version {
         self.level0_sums.get_or_init(|| Level0Sums::of(guards))
     }
 
-    /// Linear in tables, once.
+    /// Linear in guards, and in the tables of those that no version before had, once.
     fn sums(&self) -> &Sums {
         self.sums.get_or_init(|| {
             let mut sums = Sums::default();
             for (number, level) in self.levels.iter().enumerate() {
-                sums.entries += level.tables().map(|table| table.meta.entries).sum::<u64>();
-                for depth in 0..depth_of(&level.guards) {
-                    let tables = level.guards.iter().flat_map(|guard| run_of(guard, depth));
-                    sums.layers.push((number, depth, tables.map(|table| table.meta.data_bytes).sum()));
+                let mut depths: Vec<u64> = vec![0; depth_of(&level.guards)];
+                for guard in &level.guards {
+                    let of_guard = guard.sums.get_or_init(|| GuardSums::of(guard));
+                    sums.entries += of_guard.entries;
+                    sums.data_bytes += of_guard.data_bytes;
+                    depths.iter_mut().zip(&of_guard.depths).for_each(|(all, bytes)| *all += bytes);
                 }
+                let layers = depths.into_iter().enumerate().map(|(depth, bytes)| (number, depth, bytes));
+                sums.layers.extend(layers);
             }
             sums
         })

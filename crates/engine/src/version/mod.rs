@@ -29,7 +29,7 @@ pub(crate) use tables::{TableHandle, Tables};
 use crate::error::{Error, Result};
 use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
-use layer::Sums;
+use layer::{GuardSums, Sums};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -73,10 +73,12 @@ pub(crate) struct Level {
 }
 
 /// A range of keys and the runs in it, newest first.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Guard {
     pub(crate) start: Vec<u8>,
     pub(crate) runs: Vec<Run>,
+    /// Reckoned when somebody asks first; forgotten by who changes it.
+    sums: OnceLock<GuardSums>,
 }
 
 /// Disjoint tables in key order. A larger age is newer; the age is given by the edit that made the run.
@@ -100,7 +102,24 @@ impl Run {
     }
 }
 
+impl Clone for Guard {
+    fn clone(&self) -> Self {
+        Self::new(self.start.clone(), self.runs.clone())
+    }
+}
+
 impl Guard {
+    pub(crate) fn new(start: Vec<u8>, runs: Vec<Run>) -> Self {
+        Self { start, runs, sums: OnceLock::new() }
+    }
+
+    /// The guard, to be changed: a copy if others have it.
+    fn change(guard: &mut Arc<Self>) -> &mut Self {
+        let guard = Arc::make_mut(guard);
+        guard.sums = OnceLock::new();
+        guard
+    }
+
     /// Its runs as readers look into them, newest first: of tables that lie on one another the topmost, which stands for all.
     pub(crate) fn tops(&self) -> impl Iterator<Item = &Run> {
         let is_covered = |i: usize| i > 0 && self.runs[i - 1].lies_on(&self.runs[i]);
@@ -167,11 +186,11 @@ impl Level {
         let Some(owner) = at.checked_sub(1).and_then(|at| self.guards.get_mut(at)) else {
             return Err("nobody owns that key".to_owned());
         };
-        let owner = Arc::make_mut(owner);
+        let owner = Guard::change(owner);
         if owner.start == start {
             return Err("it is there already".to_owned());
         }
-        let mut made = Guard { start: start.to_vec(), runs: Vec::new() };
+        let mut made = Guard::new(start.to_vec(), Vec::new());
         for run in &mut owner.runs {
             let behind = run.tables.partition_point(|table| table.meta.largest.as_slice() < start);
             if let Some(crossing) = run.tables.get(behind).filter(|t| t.meta.smallest.as_slice() < start) {
@@ -192,7 +211,7 @@ impl Level {
         let Some(at) = found.filter(|at| *at > 0) else { return Err("there is none to remove".to_owned()) };
         let gone = self.guards.remove(at);
         for run in gone.runs.iter().filter(|run| !run.tables.is_empty()) {
-            let before = Arc::make_mut(&mut self.guards[at - 1]);
+            let before = Guard::change(&mut self.guards[at - 1]);
             run.tables.iter().try_for_each(|table| before.insert(run.age, table.clone()))?;
         }
         Ok(())
@@ -291,7 +310,7 @@ impl Version {
     fn remove(&mut self, level: usize, table: &TableHandle) {
         let guards = &mut self.levels[level].guards;
         let owner = guards.partition_point(|guard| guard.start <= table.meta.smallest);
-        let guard = Arc::make_mut(&mut guards[owner - 1]);
+        let guard = Guard::change(&mut guards[owner - 1]);
         for run in &mut guard.runs {
             run.tables.retain(|other| other.meta.number != table.meta.number);
         }
@@ -315,7 +334,7 @@ impl Version {
         if level.guards.get(behind).is_some_and(|next| next.start <= table.meta.largest) {
             return refuse("it crosses a guard");
         }
-        Arc::make_mut(&mut level.guards[behind - 1]).insert(age, table).or_else(|why| refuse(&why))
+        Guard::change(&mut level.guards[behind - 1]).insert(age, table).or_else(|why| refuse(&why))
     }
 }
 

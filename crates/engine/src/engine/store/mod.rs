@@ -51,6 +51,7 @@ use promote::Promotions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+pub(super) use view::Look;
 
 /// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it gives
 /// up.
@@ -233,7 +234,7 @@ fn asked(tracker: Option<&Arc<Tracker>>, hash: u64) -> Asked {
 
 /// Keys of the store and of tables, each as often as it has versions in containers.
 pub(super) fn keys_of(contents: &Contents, version: &Version) -> u64 {
-    contents.index.entries() + version.tables().map(|table| table.meta.entries).sum::<u64>()
+    contents.index.entries() + version.entries()
 }
 
 /// Those of `announced` in which no object of `changes` lies.

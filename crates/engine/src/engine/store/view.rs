@@ -4,13 +4,17 @@
 use super::Store;
 use crate::engine::{Current, Engine};
 use crate::key;
+use crate::policy::candidates::{self, Candidate};
 use crate::policy::climb::Work;
-use crate::policy::{self, AFTER_ALL, RangeHeat, RangeView, StoreView, View, piles, sorted_log};
+use crate::policy::sorted_log::{self, Sizes};
+use crate::policy::{
+    LevelView, PileView, RangeHeat, RangeView, RunningPlan, StoreView, TableView, View, msc, piles,
+};
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
 use crate::tracker::{Asked, COUNTS, Pinning};
-use crate::version::{LEVELS_MAX, Level, TableMeta};
 use cuesta_sched::atomic::Ordering;
+use std::sync::Arc;
 
 /// Demotion begins when free slots are less than one part in so many of the slabs, and ends at the other (PrismDB's
 /// watermarks of 98 and 95 %).
@@ -36,50 +40,23 @@ const INDEX_OF: (u64, u64) = (2, 5);
 const COPIES_SHARE: u64 = 16;
 const COPIES_SAMPLE: u64 = 512;
 
-/// Tables of several runs that lie on one another, each with its run's age; no other table has keys between their first and last.
-struct Pile<'a> {
-    tables: Vec<(u64, &'a TableMeta)>,
-    smallest: &'a [u8],
-    largest: &'a [u8],
-}
-
-impl Pile<'_> {
-    fn data_bytes(&self) -> u64 {
-        self.tables.iter().map(|(_, table)| table.data_bytes).sum()
-    }
-}
-
-fn data_bytes_of(piles: &[Pile<'_>]) -> u64 {
-    piles.iter().map(Pile::data_bytes).sum()
-}
-
-/// A level's tables, in key order.
-fn piles(level: &Level) -> Vec<Pile<'_>> {
-    let mut tables: Vec<(u64, &TableMeta)> =
-        level.runs().flat_map(|run| run.tables.iter().map(|table| (run.age, &table.meta))).collect();
-    tables.sort_by(|a, b| a.1.smallest.cmp(&b.1.smallest));
-    let mut piles: Vec<Pile<'_>> = Vec::new();
-    for (age, table) in tables {
-        match piles.last_mut().filter(|pile| pile.largest >= &table.smallest[..]) {
-            Some(pile) => {
-                pile.tables.push((age, table));
-                pile.largest = pile.largest.max(&table.largest);
-            }
-            None => piles.push(Pile {
-                tables: vec![(age, table)],
-                smallest: &table.smallest,
-                largest: &table.largest,
-            }),
-        }
-    }
-    piles
-}
+/// A table, with its run's age.
+type Aged<'a> = (u64, &'a TableView);
 
 /// First and last key of tables.
-fn reach(tables: &[(u64, &TableMeta)]) -> Option<(Vec<u8>, Vec<u8>)> {
+fn reach(tables: &[Aged<'_>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let first = tables.iter().map(|(_, table)| &table.smallest).min()?;
     let last = tables.iter().map(|(_, table)| &table.largest).max()?;
     Some((first.clone(), last.clone()))
+}
+
+/// Which of the store's key ranges a view has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Look {
+    None,
+    /// Where there are many.
+    Some,
+    All,
 }
 
 /// An object, as the tracker knows it.
@@ -220,40 +197,34 @@ impl Engine {
         let of_all = |part: u64| (part * index.entries()).checked_div(seen).unwrap_or(0);
         let room = budget / COPIES_OF.1 * COPIES_OF.0 / object_bytes.max(1);
         // Where what is cold is little beside the tables that it would go to, it costs less to let copies go.
-        let below: u64 = current.version.tables().map(|table| table.meta.data_bytes).sum();
+        let below = current.version.data_bytes();
         let is_dear = of_all(cold) * object_bytes * DEAR < below;
         let originals = of_all(if is_dear { staying + cold } else { staying });
         pinning.with_copies(copies.map(of_all), room.saturating_sub(originals))
     }
 
-    /// What the policy sees of the store.
-    pub(in crate::engine) fn store_view(&self, current: &Current) -> Option<StoreView> {
+    /// What the policy sees of the store; of the key ranges all, or some where there are many.
+    pub(in crate::engine) fn store_view(
+        &self,
+        current: &Current,
+        levels: &[Arc<LevelView>],
+        (running, look): (&[RunningPlan], Look),
+    ) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
-        // Levels and runs above take room for what they have newer, and their merges take more.
-        let is_roomy =
-            self.tiers.all.last().is_none_or(|tier| tier.free_bytes() > piles::ROOMY * self.reserve(tier));
-        let bytes = if is_roomy { self.slab_bytes_max(store) } else { u64::MAX };
-        let levels = &current.version.levels;
-        let bytes_of = |level| {
-            let tables = levels.get(level).into_iter().flat_map(Level::tables);
-            tables.map(|table| table.meta.data_bytes).sum()
-        };
-        let level_bytes: [u64; LEVELS_MAX] = std::array::from_fn(bytes_of);
-        let (ratio, runs) = (self.options.level_ratio.into(), self.options.laid_max().into());
-        let level = sorted_log::first_level(&level_bytes, bytes, ratio, runs);
-        let has_runs = is_roomy && level + 1 == LEVELS_MAX;
-        let log_bytes = level_bytes[LEVELS_MAX - 1];
-        let runs_max = if has_runs { sorted_log::runs_max(log_bytes, bytes, ratio, runs) } else { 1 };
-        let table_bytes = self.options.table_bytes();
-        let room = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
+        let last = self.tiers.all.last();
+        let is_roomy = last.is_none_or(|tier| tier.free_bytes() > piles::ROOMY * self.reserve(tier));
         let (slab_bytes, free_bytes) = store.bytes();
-        let filled_bytes = slab_bytes.saturating_sub(free_bytes);
-        let range_bytes = match runs_max > 1 {
-            true => sorted_log::range_bytes(log_bytes, filled_bytes, table_bytes, room),
-            false => table_bytes,
+        let sizes = Sizes {
+            levels: std::array::from_fn(|level| levels.get(level).map_or(0, |level| level.bytes())),
+            store: self.slab_bytes_max(store),
+            filled: slab_bytes.saturating_sub(free_bytes),
+            table: self.options.table_bytes(),
+            free: last.map_or(0, |tier| tier.free_bytes()),
+            is_roomy,
         };
-        let pile_max = if runs > 1 { sorted_log::pile_max(table_bytes, room) } else { 0 };
+        let (ratio, runs) = (self.options.level_ratio.into(), self.options.laid_max().into());
+        let shape = sorted_log::shape(&sizes, ratio, runs);
         let (work, keys) = (self.work_so_far(), super::keys_of(&current.contents, &current.version));
         let is_cache = self.keeps_warm_copies(store);
         let mut view = {
@@ -270,31 +241,38 @@ impl Engine {
                 spares_hot: !(state.demoting || state.starved),
                 pressed: state.starved,
                 missing: low.saturating_sub(free),
-                bytes,
-                level,
-                runs_max,
-                pile_max,
+                bytes: if is_roomy { sizes.store } else { u64::MAX },
+                level: shape.level,
+                runs_max: shape.runs_max,
+                pile_max: shape.pile_max,
                 held_tombstones: state.held_tombstones.clone(),
                 seed: state.asked ^ self.options.seed,
                 demotion: self.options.demotion,
                 ..StoreView::default()
             }
         };
-        let (due, pressed) = (view.due, view.pressed);
-        if due || pressed || self.background.reclaims() {
+        let is_asked = view.due || view.pressed || self.background.reclaims();
+        if is_asked && look != Look::None {
             // Where room is short, what is hot goes too: what is left of slabs is what the tier needs.
             let keeps_hot = !self.background.lacks_room();
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
             view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
-            view.ranges = self.ranges(current, level, range_bytes);
+            let Some(level) = levels.get(shape.level) else { return Some(view) };
+            let weighed = msc::weighed_max(view.demotion);
+            // Where room is short it is a question of which is best.
+            let is_choosy = look == Look::All || !is_roomy || !keeps_hot || weighed == u64::MAX;
+            (view.ranges, view.lacks_ranges) = match is_choosy || candidates::are_few(level) {
+                true => (self.ranges_of(current, level, candidates::all(level, shape.range_bytes)), false),
+                false => self.some_ranges(current, level, shape.range_bytes, running, (view.seed, weighed)),
+            };
         }
         Some(view)
     }
 
     /// Weighs the ranges of a view that the policy wants to know more of.
     pub(in crate::engine) fn weigh(&self, view: &mut View, current: &Current) {
-        let candidates = policy::msc::candidates(view);
+        let candidates = msc::candidates(view);
         let (Some(store), Some(seen)) = (&self.objects, &mut view.store) else { return };
         if !candidates.is_empty() {
             store.selections.fetch_add(1, Ordering::Relaxed);
@@ -331,77 +309,105 @@ impl Engine {
         }
     }
 
-    /// The key ranges of one pile of the level each (of several, up to so many bytes, so that they become one), or of as many objects
-    /// as twice a table's. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier
-    /// has no room for that.
-    fn ranges(&self, current: &Current, level: usize, range_bytes: u64) -> Vec<RangeView> {
-        let contents: &Contents = &current.contents;
-        let index = &contents.index;
-        let level = current.version.levels.get(level);
-        let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
-        let (mut groups, mut group_bytes): (Vec<Vec<Pile<'_>>>, u64) = (vec![Vec::new()], 0);
-        for pile in level.map_or_else(Vec::new, piles) {
-            let bytes = pile.data_bytes();
-            match groups.last_mut().filter(|group| group.is_empty() || group_bytes + bytes <= range_bytes) {
-                Some(group) => {
-                    group.push(pile);
-                    group_bytes += bytes;
-                }
-                None => {
-                    groups.push(vec![pile]);
-                    group_bytes = bytes;
-                }
-            }
-        }
-        let smallest = |group: &[Pile<'_>]| group.first().map(|pile| pile.smallest.to_vec());
-        let (mut ranges, mut begins) = (Vec::new(), index.first());
-        for (i, group) in groups.iter().enumerate() {
-            let from = smallest(group).filter(|_| i > 0).unwrap_or_default();
-            let to = groups.get(i + 1).and_then(|next| smallest(next)).unwrap_or_else(|| AFTER_ALL.to_vec());
-            let ends = (begins, index.seek(&to));
-            begins = ends.1;
-            let object_bytes = contents.whole_bytes_between(ends.0, ends.1, SIZES_SAMPLE);
-            // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
-            let entries = index.count(ends.0, ends.1).max(1);
-            let room = policy::msc::fitting(free).saturating_sub(data_bytes_of(group));
-            let is_tight = object_bytes > room;
-            let whole = 2 * self.options.table_bytes();
-            let most = if is_tight { (room / 2).clamp(whole / TIGHT_PIECES, whole) } else { whole };
-            let piece = (most * entries).checked_div(object_bytes);
-            let mut cuts = index.cuts(ends.0, ends.1, piece.unwrap_or(u64::MAX).max(1));
-            if let (Some(first), Some(last), false) = (group.first(), group.last(), is_tight) {
-                cuts.retain(|cut| &cut[..] <= first.smallest || &cut[..] > last.largest);
-            }
-            let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
-            let is_one = bounds.len() == 2;
-            for bounds in bounds.windows(2) {
-                let (from, to) = (bounds[0].clone(), bounds[1].clone());
-                let ends = if is_one { ends } else { (index.seek(&from), index.seek(&to)) };
-                let meets = |pile: &&Pile<'_>| pile.largest >= &from[..] && pile.smallest < &to[..];
-                let met: Vec<(u64, &TableMeta)> =
-                    group.iter().filter(meets).flat_map(|pile| &pile.tables).copied().collect();
-                let bytes = |least: u64| {
-                    met.iter().filter(|(age, _)| *age >= least).map(|(_, table)| table.data_bytes).sum()
-                };
-                ranges.push(RangeView {
-                    objects: index.count(ends.0, ends.1),
-                    tombstones: index.tombstones(ends.0, ends.1),
-                    object_bytes: match is_one {
-                        true => object_bytes,
-                        false => contents.whole_bytes_between(ends.0, ends.1, SIZES_SAMPLE),
-                    },
-                    tables: met.iter().map(|(_, table)| table.number).collect(),
-                    table_bytes: bytes(0),
-                    table_entries: met.iter().map(|(_, table)| table.entries).sum(),
-                    upper_bytes: bytes(1),
-                    age: met.iter().map(|(age, _)| *age).max().unwrap_or(0),
-                    reach: if is_one { None } else { reach(&met) },
-                    heat: None,
-                    from,
-                    to,
-                });
-            }
+    /// The key ranges of candidates. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier has no
+    /// room for that.
+    fn ranges_of(&self, current: &Current, level: &LevelView, candidates: Vec<Candidate>) -> Vec<RangeView> {
+        let (index, mut before) = (&current.contents.index, (Vec::new(), current.contents.index.first()));
+        let mut ranges = Vec::new();
+        for candidate in candidates {
+            let (from, to) = candidate.keys(level);
+            let begins = if before.0 == from { before.1 } else { index.seek(&from) };
+            let ends = index.seek(&to);
+            before = (to.clone(), ends);
+            self.add_ranges(current, level, &candidate, ((from, begins), (to, ends)), &mut ranges);
         }
         ranges
+    }
+
+    /// The key ranges of some candidates, of which so many could go down, or which are all that could be found; and whether these are fewer.
+    fn some_ranges(
+        &self,
+        current: &Current,
+        level: &LevelView,
+        range_bytes: u64,
+        running: &[RunningPlan],
+        (seed, wanted): (u64, u64),
+    ) -> (Vec<RangeView>, bool) {
+        let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
+        let (mut ranges, mut eligible): (Vec<RangeView>, u64) = (Vec::new(), 0);
+        let is_enough = candidates::draw(level, range_bytes, seed, |candidate| {
+            let found = self.ranges_of(current, level, vec![candidate.clone()]);
+            eligible += found.iter().filter(|range| msc::is_eligible(range, running, free)).count() as u64;
+            ranges.extend(found);
+            eligible >= wanted
+        });
+        ranges.sort_by(|a, b| a.from.cmp(&b.from));
+        (ranges, !is_enough)
+    }
+
+    /// The candidate's range, from one key and its place in the index up to before another; or where it has many more objects than tables, as many as
+    /// twice a table's.
+    fn add_ranges(
+        &self,
+        current: &Current,
+        level: &LevelView,
+        candidate: &Candidate,
+        ((from, begins), (to, ends)): ((Vec<u8>, Position), (Vec<u8>, Position)),
+        ranges: &mut Vec<RangeView>,
+    ) {
+        let contents: &Contents = &current.contents;
+        let index = &contents.index;
+        let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
+        let object_bytes = contents.whole_bytes_between(begins, ends, SIZES_SAMPLE);
+        // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
+        let entries = index.count(begins, ends).max(1);
+        let piles = candidate.piles(level);
+        let tables_bytes: u64 = piles.iter().map(|pile| pile.bytes).sum();
+        let room = msc::fitting(free).saturating_sub(tables_bytes);
+        let is_tight = object_bytes > room;
+        let whole = 2 * self.options.table_bytes();
+        let most = if is_tight { (room / 2).clamp(whole / TIGHT_PIECES, whole) } else { whole };
+        let piece = (most * entries).checked_div(object_bytes);
+        let mut cuts = index.cuts(begins, ends, piece.unwrap_or(u64::MAX).max(1));
+        let guard = candidate.guard(level);
+        if let (Some(guard), [first, ..], [.., last], false) = (guard, piles, piles, is_tight) {
+            let (smallest, largest) = (guard.smallest_of(first), guard.largest_of(last));
+            cuts.retain(|cut| &cut[..] <= smallest || &cut[..] > largest);
+        }
+        let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
+        let is_one = bounds.len() == 2;
+        for bounds in bounds.windows(2) {
+            let (from, to) = (bounds[0].clone(), bounds[1].clone());
+            let ends = if is_one { (begins, ends) } else { (index.seek(&from), index.seek(&to)) };
+            let met: Vec<Aged<'_>> = guard
+                .into_iter()
+                .flat_map(|guard| {
+                    let meets = |pile: &&PileView| {
+                        guard.largest_of(pile) >= &from[..] && guard.smallest_of(pile) < &to[..]
+                    };
+                    let places = piles.iter().filter(meets).flat_map(|pile| &pile.tables);
+                    places.map(move |place| (guard.runs[place.0].age, guard.table(*place)))
+                })
+                .collect();
+            let bytes =
+                |least: u64| met.iter().filter(|(age, _)| *age >= least).map(|(_, table)| table.bytes).sum();
+            ranges.push(RangeView {
+                objects: index.count(ends.0, ends.1),
+                tombstones: index.tombstones(ends.0, ends.1),
+                object_bytes: match is_one {
+                    true => object_bytes,
+                    false => contents.whole_bytes_between(ends.0, ends.1, SIZES_SAMPLE),
+                },
+                tables: met.iter().map(|(_, table)| table.number).collect(),
+                table_bytes: bytes(0),
+                table_entries: met.iter().map(|(_, table)| table.entries).sum(),
+                upper_bytes: bytes(1),
+                age: met.iter().map(|(age, _)| *age).max().unwrap_or(0),
+                reach: if is_one { None } else { reach(&met) },
+                heat: None,
+                from,
+                to,
+            });
+        }
     }
 }

@@ -24,6 +24,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
         laid_max: 1,
         linked: false,
         guard_bytes: 500,
+        guard_piles: 64,
         level0_merge: 4,
         level0_most: 8,
         base_bytes: 100,
@@ -96,7 +97,7 @@ pub(in crate::policy) fn view(text: &str) -> View {
             {
                 newer.iter_mut().for_each(|run| run.linked = true);
             }
-            Arc::new(GuardView::new(start.into(), runs))
+            Arc::new(GuardView::new(start.into(), runs).piled())
         });
         let level_view = LevelView::new(guards.collect());
         view.levels[level.parse::<usize>().unwrap()] = Arc::new(level_view);
