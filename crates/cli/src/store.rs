@@ -33,15 +33,19 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
     #[command(flatten)]
-    pub(crate) guards: GuardArgs,
+    pub(crate) shape: ShapeArgs,
     /// With profile prismdb, write single keys straight to slots of the fast tier, and not to the log
     #[arg(long)]
     pub(crate) log_free: bool,
 }
 
-/// How much guards may have, in profiles that have them.
+/// How large tables are, and how much guards may have, in profiles that have them.
 #[derive(clap::Args, Debug)]
-pub(crate) struct GuardArgs {
+pub(crate) struct ShapeArgs {
+    /// How large tables are, at least 32 KiB; never more than a 64th of the fast tier, if that is 2 MiB: larger for fewer files, smaller for
+    /// merges that take less at once [default: 32MiB]
+    #[arg(long, value_name = "SIZE")]
+    table_bytes: Option<Size>,
     /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
     #[arg(
         long,
@@ -49,7 +53,7 @@ pub(crate) struct GuardArgs {
         default_value_t = Options::default().runs_max,
         value_parser = clap::value_parser!(u32).range(allowed(Options::RUNS_MAX_ALLOWED)),
     )]
-    pub(crate) max_runs: u32,
+    max_runs: u32,
     /// With profiles leveled and prismdb, how many runs may lie above one another in the last level, where that is on a slower tier
     /// than the others (prismdb: up to twice as many where the fast tier is small): more for fewer bytes written, fewer for faster scans
     /// and less room taken
@@ -59,7 +63,7 @@ pub(crate) struct GuardArgs {
         default_value_t = Options::default().log_runs_max,
         value_parser = clap::value_parser!(u32).range(allowed(Options::LOG_RUNS_MAX_ALLOWED)),
     )]
-    pub(crate) log_runs: u32,
+    log_runs: u32,
     /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
     /// the mix of reads and writes]
     #[arg(
@@ -67,7 +71,20 @@ pub(crate) struct GuardArgs {
         value_name = "FLOORS",
         value_parser = clap::value_parser!(u32).range(allowed(Options::FLOORS_MAX_ALLOWED)),
     )]
-    pub(crate) max_floors: Option<u32>,
+    max_floors: Option<u32>,
+}
+
+impl ShapeArgs {
+    /// The options, of this shape.
+    pub(crate) fn of(&self, options: Options) -> Options {
+        Options {
+            table_bytes: self.table_bytes.as_ref().map_or(options.table_bytes, |size| size.0),
+            runs_max: self.max_runs,
+            log_runs_max: self.log_runs,
+            floors_max: self.max_floors,
+            ..options
+        }
+    }
 }
 
 fn allowed(range: RangeInclusive<u32>) -> RangeInclusive<i64> {
@@ -124,10 +141,8 @@ impl StoreArgs {
             Some(Place { path, size }) => Options::in_memory(path, size.0),
             None => Options::tiered(tiers.0, tiers.1),
         };
-        let (runs_max, floors_max) = (self.guards.max_runs, self.guards.max_floors);
         let log_free = self.log_free;
-        let log_runs_max = self.guards.log_runs;
-        Options { memory_bytes, profile, create, runs_max, floors_max, log_runs_max, log_free, ..of_tiers }
+        self.shape.of(Options { memory_bytes, profile, create, log_free, ..of_tiers })
     }
 
     /// The first tier's directory.

@@ -10,7 +10,7 @@ use crate::measure::{self, page, report};
 use crate::model::{Models, TIERS};
 use crate::output::{check_writable, print_line};
 use crate::size::{Place, Size, human};
-use crate::store::GuardArgs;
+use crate::store::ShapeArgs;
 use cuesta::{Create, Demotion, Durability, Options, Profile, PromoteReads, TierOptions};
 use cuesta_bench::{Config, Distribution, Keys, Length, VALUE_BYTES_MIN, Values, Workload};
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "leveled")]
     profile: Profile,
     #[command(flatten)]
-    guards: GuardArgs,
+    shape: ShapeArgs,
     /// With profile prismdb, write single keys straight to slots of the fast tier, and not to the log
     #[arg(long, conflicts_with = "against")]
     log_free: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     workload: Vec<Workload>,
     /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md); rocksdb:lru+m8 is set
     /// otherwise than is best (lru or hyper, row, m4, m8 or m10)
-    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs"])]
+    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "table_bytes"])]
     against: Vec<String>,
     /// Turns of each, with --against
     #[arg(long, default_value_t = 5, requires = "against")]
@@ -229,20 +229,17 @@ impl Args {
             Some(Place { path, size }) => Options::in_memory(path, size.0),
             None => Options::tiered(tiers.0, tiers.1),
         };
-        Options {
+        self.shape.of(Options {
             memory_bytes: self.memory_bytes(),
             profile: Some(self.profile),
             demotion: self.demotion,
             promote_reads: self.promote_reads,
-            runs_max: self.guards.max_runs,
-            log_runs_max: self.guards.log_runs,
-            floors_max: self.guards.max_floors,
             log_free: self.log_free,
             durability: self.durability,
             create: Create::New,
             seed: self.seed,
             ..of_tiers
-        }
+        })
     }
 
     /// How long values are, in all phases: they are loaded once.

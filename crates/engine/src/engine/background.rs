@@ -9,7 +9,7 @@
 //! fails otherwise is tried anew a few times; then the store closes for writes.
 
 use super::Engine;
-use super::store::{Look, Store};
+use super::store::Store;
 use super::write::OldLog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Durability;
@@ -106,9 +106,12 @@ impl State {
         }
     }
 
+    /// Of several that are alike, one: another may be of a plan that goes on.
     fn end(&mut self, plan: &Plan) {
         let ended = plan.running();
-        self.running.retain(|running| *running != ended);
+        if let Some(at) = self.running.iter().position(|running| *running == ended) {
+            self.running.remove(at);
+        }
     }
 
     /// What a new plan has to respect.
@@ -379,7 +382,8 @@ impl Engine {
 
     /// Called under the background's lock by way of `wait_while`, which is why it does not take it.
     fn background_is_idle_at(&self, generation: u64) -> bool {
-        self.plan_beside(&[]).is_none() && self.current.load().generation == generation
+        self.view(&[]).and_then(|view| policy::plan(&view)).is_none()
+            && self.current.load().generation == generation
     }
 
     fn work(self: Arc<Self>) {
@@ -415,7 +419,7 @@ impl Engine {
             let writable = self.failure.get().is_none();
             // Room that a job waits for comes before the job.
             if writable && state.running.is_empty() && self.background.wanted.load(Ordering::Relaxed) > 0 {
-                let makes_room = self.view(&[], Look::None).and_then(|view| placement::urgent(&view));
+                let makes_room = self.view_of_tables().and_then(|view| placement::urgent(&view));
                 if let Some(plan) = makes_room {
                     state.running.push(plan.running());
                     return Some(Job::Compact(plan));
@@ -450,7 +454,8 @@ impl Engine {
                 return Some(Job::Promote);
             }
             if writable && under_way < merges_max && state.idle_at != Some(current.generation) {
-                match self.plan_beside(&state.kept_off()) {
+                let plan = self.view(&state.kept_off()).and_then(|view| policy::plan(&view));
+                match plan {
                     Some(plan) => {
                         state.running.push(plan.running());
                         return Some(Job::Compact(plan));
@@ -483,7 +488,7 @@ impl Engine {
     /// The next plan, which its caller carries out by itself.
     pub(super) fn begin_plan(&self) -> Option<Plan> {
         let mut state = self.background.state.lock();
-        let plan = self.plan_beside(&state.kept_off())?;
+        let plan = self.view(&state.kept_off()).and_then(|view| policy::plan(&view))?;
         state.running.push(plan.running());
         Some(plan)
     }
@@ -606,7 +611,7 @@ impl Engine {
 
     /// Whether the next plan takes tables off a tier that is short of room.
     fn can_make_room(&self) -> bool {
-        self.view(&[], Look::None).is_some_and(|view| placement::urgent(&view).is_some())
+        self.view_of_tables().is_some_and(|view| placement::urgent(&view).is_some())
     }
 
     /// Has guards have more floors or fewer, by what the store is asked lately.
@@ -625,17 +630,17 @@ impl Engine {
         }
     }
 
-    /// The next plan beside those that run.
-    fn plan_beside(&self, running: &[RunningPlan]) -> Option<Plan> {
-        let some = self.view(running, Look::Some)?;
-        policy::plan(&some).or_else(|| {
-            let all = policy::msc::lacks_ranges(&some).then(|| self.view(running, Look::All)).flatten()?;
-            policy::plan(&all)
-        })
+    /// What the policy looks at, beside plans that run.
+    pub(super) fn view(&self, running: &[RunningPlan]) -> Option<View> {
+        self.view_with(running, true)
     }
 
-    /// What the policy looks at.
-    pub(super) fn view(&self, running: &[RunningPlan], look: Look) -> Option<View> {
+    /// The same, without what only demotions are planned by.
+    pub(super) fn view_of_tables(&self) -> Option<View> {
+        self.view_with(&[], false)
+    }
+
+    fn view_with(&self, running: &[RunningPlan], demotes: bool) -> Option<View> {
         let current = self.current.load();
         let tiers = self.tiers.all.iter().map(|tier| TierView {
             capacity: tier.capacity_bytes,
@@ -647,7 +652,7 @@ impl Engine {
             wanted: if tier.ordinal == 0 { self.background.wanted.load(Ordering::Relaxed) } else { 0 },
         });
         let levels = self.levels_view(&current.version);
-        let store = self.store_view(&current, &levels, (running, look));
+        let store = self.store_view(&current, &levels, running, demotes);
         let has_ranges = !current.version.range_tombstones.is_empty();
         let is_empty = current.version.levels.is_empty() && store.is_none() && !has_ranges;
         (!is_empty).then(|| {
@@ -688,5 +693,21 @@ impl Engine {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_plans_that_look_alike_one_ends_at_a_time() {
+        let mut state = State::new(Mix::new(1 << 20));
+        let plan = Plan::Forget { tombstones: Vec::new(), from: b"a".to_vec(), to: b"b".to_vec() };
+        state.running.extend([plan.running(), plan.running()]);
+        state.end(&plan);
+        assert_eq!(state.running, [plan.running()]);
+        state.end(&plan);
+        assert_eq!(state.running, []);
     }
 }

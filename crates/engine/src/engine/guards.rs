@@ -2,7 +2,7 @@
 //!
 //! A job reads bounds before it writes and changes them when it commits. What it found stays true in between: plans keep off
 //! each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed among a plan's own
-//! keys only, or taken away, which no table can cross. What becomes of bounds is decided with the root in hand, so that no two edits
+//! keys only (a sorted log's where nothing runs on both sides: `policy/log_guards.rs`), or taken away, which is no harm. What becomes of bounds is decided with the root in hand, so that no two edits
 //! take the same one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
 //! it has for them, and merges only ever empty more of them while it writes. (And an open's, when nothing else runs.)
 //!

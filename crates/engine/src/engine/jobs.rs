@@ -7,7 +7,7 @@ use super::Engine;
 use super::admission::{Leaving, Paced, Work};
 use super::commit::Root;
 use super::iterate::{KeyRange, RunCursor, Source};
-use super::store::{Demotion, Look};
+use super::store::Demotion;
 use super::write::OldLog;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_part, write_tables};
 use crate::error::{Error, ErrorKind, Result};
@@ -387,7 +387,7 @@ impl Engine {
         };
         // In steps too where it would fit onto a slower tier only than the one its level belongs to; and where that is a faster one, as soon
         // as it could not do the same again: another merge may be about to.
-        let view = if self.tiers.all.len() > 1 { self.view(&[], Look::None) } else { None };
+        let view = if self.tiers.all.len() > 1 { self.view_of_tables() } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let at_once = if belongs + 1 < self.tiers.all.len() { 2 } else { 1 };
         let need = self.with_cuts(whole.need, &bounds, &soft_bounds);
@@ -610,7 +610,7 @@ impl Engine {
             let bytes = bytes.min(need.data);
             // A table goes to a faster tier than the job's if it should be there and there is room; the job's room
             // is kept for it all the same.
-            let view = self.view(&[], Look::None);
+            let view = self.view_of_tables();
             let tier = view.map_or(0, |view| placement::of_output(&view, level, bytes));
             let faster = self.tiers.all[..job_tier as usize].get(tier);
             let leased = faster.and_then(|faster| faster.lease(bytes).ok());

@@ -2,18 +2,15 @@
 //! level says that they go to.
 //!
 //! A candidate is one pile of a guard with the gap behind it, or as many piles as have a number of bytes together; a guard without
-//! tables is one. Its first and last reach to the guard's ends, so all candidates of a level are disjoint and leave no key out. Which piles go together
-//! follows from the guard alone, and a guard's piles are found once ([`super::Seen`]). So to [`draw`] some candidates costs the number of guards, and for each a
-//! walk over its guard's piles: where there are tens of thousands of tables a plan must not look at all of them.
+//! tables is one. A guard's first and last reach to its ends, so all candidates of a level are disjoint and leave no key out. Which piles go together
+//! follows from the guard alone, and a guard's piles are found once ([`super::Seen`]). So the candidate that a key belongs to ([`of`]) costs a search by halving
+//! and a walk over a guard's piles: where there are tens of thousands of tables a plan must not look at all of them.
 
 use super::{AFTER_ALL, GuardView, LevelView, PileView};
-use cuesta_sched::Rng;
 use std::ops::Range;
 
 /// Where there are no more piles than so many, all candidates are looked at.
 const FEW_PILES: usize = 64;
-/// Drawn, for one plan, at most.
-const DRAWS_MAX: usize = 64;
 
 /// Neighbouring piles of a guard of the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,38 +67,19 @@ pub(crate) fn all(level: &LevelView, range_bytes: u64) -> Vec<Candidate> {
     if all.is_empty() { vec![Candidate { guard: 0, piles: 0..0 }] } else { all }
 }
 
-/// Whether there are so few candidates that all may be looked at for every plan.
+/// Whether there are so few piles that all candidates may be looked at for every plan. Linear in guards.
 pub(crate) fn are_few(level: &LevelView) -> bool {
     level.guards.iter().map(|guard| guard.piles.len().max(1)).sum::<usize>() <= FEW_PILES
 }
 
-/// Draws candidates, those of many piles more often, none twice, until `is_enough` says so of what was drawn last, or that seems to be in vain.
-pub(crate) fn draw(
-    level: &LevelView,
-    range_bytes: u64,
-    seed: u64,
-    mut is_enough: impl FnMut(&Candidate) -> bool,
-) -> bool {
-    let mut ends = Vec::with_capacity(level.guards.len());
-    for guard in &level.guards {
-        ends.push(ends.last().copied().unwrap_or(0) + guard.piles.len().max(1) as u64);
-    }
-    let Some(piles) = ends.last().copied() else { return false };
-    let (mut rng, mut drawn) = (Rng::new(seed), Vec::new());
-    for _ in 0..DRAWS_MAX {
-        let pile = rng.below(piles);
-        let at = ends.partition_point(|end| *end <= pile);
-        let begins = at.checked_sub(1).map_or(0, |before| ends[before]);
-        let pile = (pile - begins) as usize;
-        let group = groups(&level.guards[at], range_bytes).find(|group| pile < group.end.max(1));
-        let candidate = group.map(|piles| Candidate { guard: at, piles });
-        let Some(candidate) = candidate.filter(|candidate| !drawn.contains(candidate)) else { continue };
-        if is_enough(&candidate) {
-            return true;
-        }
-        drawn.push(candidate);
-    }
-    false
+/// The candidate that has a key.
+pub(crate) fn of(level: &LevelView, range_bytes: u64, key: &[u8]) -> Option<Candidate> {
+    let at = level.guards.partition_point(|guard| guard.start.as_slice() <= key).checked_sub(1)?;
+    let guard = &level.guards[at];
+    // What lies in front of the first goes with it.
+    let pile = guard.piles.partition_point(|pile| guard.smallest_of(pile) <= key).saturating_sub(1);
+    let piles = groups(guard, range_bytes).find(|group| pile < group.end.max(1))?;
+    Some(Candidate { guard: at, piles })
 }
 
 #[cfg(test)]
@@ -142,26 +120,19 @@ mod tests {
     }
 
     #[test]
-    fn each_is_drawn_as_often_as_it_has_piles_and_no_draw_has_one_twice() {
+    fn a_key_belongs_to_the_candidate_that_has_it() {
         let level = level(LOG);
-        let mut times = std::collections::BTreeMap::new();
-        for seed in 0..1_000 {
-            draw(&level, 80, seed, |candidate| {
-                *times.entry(show(&level, candidate).split(' ').next().unwrap().to_owned()).or_insert(0) += 1;
-                true
-            });
+        for range_bytes in [40, 80, 129, 1_000] {
+            let all = all(&level, range_bytes);
+            for key in b'a'..=b'z' {
+                let has = |candidate: &&Candidate| {
+                    let (from, to) = candidate.keys(&level);
+                    from.as_slice() <= &[key][..] && [key][..] < *to
+                };
+                assert_eq!(of(&level, range_bytes, &[key]).as_ref(), all.iter().find(has), "{key}");
+            }
+            assert_eq!(of(&level, range_bytes, b"").as_ref(), all.first());
         }
-        // Of five piles one, two and two.
-        let near = |times: &i32, of: i32| (of - 60..of + 60).contains(times);
-        let times: Vec<i32> = times.into_values().collect();
-        assert!(near(&times[0], 200) && near(&times[1], 400) && near(&times[2], 400), "{times:?}");
-        let mut drawn = Vec::new();
-        let is_enough = draw(&level, 40, 7, |candidate| {
-            drawn.push(candidate.clone());
-            false
-        });
-        drawn.sort_by_key(|candidate| (candidate.guard, candidate.piles.start));
-        assert_eq!((is_enough, drawn), (false, all(&level, 40)));
         assert!(are_few(&level));
     }
 }

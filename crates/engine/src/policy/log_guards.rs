@@ -4,11 +4,12 @@
 //! (`docs/decisions/0013-many-tables.md`). They are what is left of PrismDB's partitions (§4): key ranges that are learned from what is there, and
 //! are split and joined by edits, as they fill and empty. Nothing else hangs on them: no memory or room is a guard's own.
 //!
-//! A guard with over twice as many piles as it should have is cut between piles, which nothing has to be rewritten for; two with no more than half
+//! A guard with over twice as many piles as it should have is cut between piles, which nothing has to be rewritten for; such as have no more than half
 //! as many together become one. Demotions keep within a guard. What runs has read the bounds among its keys, so none is
-//! put there meanwhile; to take one away is no harm to anybody.
+//! put there meanwhile; to take one away is no harm to anybody, but one change at a time is.
 
 use super::{AFTER_ALL, GuardView, LevelView, Plan, View};
+use std::sync::Arc;
 
 /// The next change of the guards of a level, if one is due. Linear in guards.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
@@ -46,14 +47,27 @@ fn cuts(view: &View, level: usize, guard: &GuardView) -> Vec<Vec<u8>> {
     cuts
 }
 
+/// The first neighbours that have become small, as many as may be one.
 fn join(view: &View, level: usize, seen: &LevelView) -> Option<Plan> {
-    let small = |pair: &[std::sync::Arc<GuardView>]| {
-        pair.iter().map(|guard| guard.piles.len()).sum::<usize>() <= view.guard_piles / 2
+    let guards = &seen.guards;
+    let together = |at: usize| {
+        let mut piles = guards[at].piles.len();
+        let fits = |guard: &&Arc<GuardView>| {
+            piles += guard.piles.len();
+            piles <= view.guard_piles / 2
+        };
+        guards[at + 1..].iter().take_while(fits).count()
     };
-    let at = seen.guards.windows(2).position(small)?;
-    let (from, to) = (seen.guards[at].start.clone(), ends(seen, at + 1));
-    let removed = vec![seen.guards[at + 1].start.clone()];
-    Some(Plan::CutGuards { level, added: Vec::new(), removed, from, to })
+    (0..guards.len()).find_map(|at| {
+        let count = Some(together(at)).filter(|count| *count > 0)?;
+        let (from, to) = (guards[at].start.clone(), ends(seen, at + count));
+        let is_met = view.running.iter().any(|plan| {
+            let is_of_level = (plan.level..=plan.output_level).contains(&level);
+            is_of_level && plan.from < to && from < plan.to
+        });
+        let removed = guards[at + 1..=at + count].iter().map(|guard| guard.start.clone()).collect();
+        (!is_met).then(|| Plan::CutGuards { level, added: Vec::new(), removed, from, to })
+    })
 }
 
 /// Where a guard ends.
@@ -97,7 +111,13 @@ mod tests {
 
     #[test]
     fn what_has_become_little_is_joined() {
-        check("L7: 1[a..b,9] / c: 2[c..d,9] 3[e..f,9] / h: / k: 4[k..l,9]", expect!["join L7 at k"]);
+        let log = "L7: 1[a..b,9] / c: 2[c..d,9] 3[e..f,9] / h: / k: 4[k..l,9] / m: / o: 5[o..p,9]";
+        check(log, expect!["join L7 at k m"]);
         check("L7: 1[a..b,9] / c: 2[c..d,9] 3[e..f,9]", expect!["nothing"]);
+        // Not while somebody is at it.
+        check(&format!("{log}\nrunning L7 i..j"), expect!["join L7 at m"]);
+        check(&format!("{log}\nrunning L7 h..n"), expect!["nothing"]);
+        // But by everybody together no more than half.
+        check("L7: / c: / e: / g: 5[g..p,9] / r: 6[r..s,9]", expect!["join L7 at c e g"]);
     }
 }

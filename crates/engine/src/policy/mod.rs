@@ -408,7 +408,7 @@ impl View {
         (reclaim, runs_max, levels): (bool, usize, Vec<Arc<LevelView>>),
     ) -> Self {
         let (mut heat, mut lingering) = (BTreeMap::new(), BTreeSet::new());
-        // Below a store all tables are on the last tier.
+        // Nobody asks below a store.
         let tables = (tiers.len() > 1 && store.is_none()).then(|| version.tables());
         for table in tables.into_iter().flatten() {
             let reads = table.reads() * HEAT_BYTES / table.meta.data_bytes.max(1);
@@ -507,17 +507,17 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
 }
 
 /// The next thing to do, if anything is due. Tables that a range tombstone covers whole go before anything else, for they cost nothing.
-/// With a store below the memtable that is what keeps plans cheap, then a demotion or a merge within the sorted
+/// With a store below the memtable that is a demotion, a change of guards, or a merge within the sorted
 /// log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room on a tier that
 /// is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     if let Some(store) = &view.store {
         let within = || sorted_log::plan(view);
         let planned = || match store.pressed {
-            true => msc::plan(view).or_else(within),
-            false => within().or_else(|| msc::plan(view)),
+            true => msc::plan(view).or_else(|| log_guards::plan(view)).or_else(within),
+            false => log_guards::plan(view).or_else(within).or_else(|| msc::plan(view)),
         };
-        let first = log_guards::plan(view).or_else(|| erase::whole(view)).or_else(|| erase::pressing(view));
+        let first = erase::whole(view).or_else(|| erase::pressing(view));
         let planned = first.or_else(planned).or_else(|| sorted_log::reclaim(view));
         return planned.or_else(|| erase::apply(view));
     }

@@ -11,8 +11,9 @@
 //! ([`Demotion::Precise`]), or [`CANDIDATES`] drawn by the view's seed, of which the engine then asks for a sample of the
 //! keys ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of keys instead, see
 //! `docs/decisions/0011-store-below-the-memtable.md`), or one, whatever it weighs ([`Demotion::Random`]). [`plan`] decides
-//! among those that were weighed. Both are linear in the number of ranges that they are told of: where there are many, some that are
-//! drawn ([`super::candidates`]), and all only if no more than a few of these could go down, or room is short.
+//! among those that were weighed. Both are linear in the number of ranges that they are told of, which are not all where there are many
+//! ([`super::candidates`]): then the engine tells of such as drawn objects are in, until [`CANDIDATES`] of them could go down. So what has many objects
+//! is weighed more often.
 //!
 //! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
 //! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
@@ -63,8 +64,6 @@ pub(crate) struct StoreView {
     pub(crate) seed: u64,
     /// In key order, disjoint; told only when a demotion may be due.
     pub(crate) ranges: Vec<RangeView>,
-    /// There are others, though too few of these could go down.
-    pub(crate) lacks_ranges: bool,
 }
 
 /// What a range's objects are like: all of them, or as a sample says.
@@ -175,11 +174,6 @@ fn eligible<'a>(view: &'a View, store: &'a StoreView) -> impl Iterator<Item = us
     ranges.filter_map(move |(i, range)| is_eligible(range, &view.running, free).then_some(i))
 }
 
-/// Whether a plan that was not found might be, were all ranges told.
-pub(crate) fn lacks_ranges(view: &View) -> bool {
-    is_due(view).is_some_and(|store| store.lacks_ranges)
-}
-
 /// Which ranges should be weighed before [`plan`] is asked: their places, ascending.
 pub(crate) fn candidates(view: &View) -> Vec<usize> {
     let Some(store) = is_due(view) else { return Vec::new() };
@@ -235,8 +229,12 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     let goes = range.object_bytes.saturating_sub(stays);
     let is_laid_on = range.pile().takes(goes, store.runs_max);
     // Its tables may have keys outside the range.
+    let (first, last) = match &range.reach {
+        Some((first, last)) => (first.min(&range.from), last.max(&range.to)),
+        None => (&range.from, &range.to),
+    };
     let level = view.levels.get(store.level).into_iter();
-    let among = level.flat_map(|level| level.overlapping(&range.from, &range.to));
+    let among = level.flat_map(|level| level.overlapping(first, last));
     let tables: Vec<&TableView> = among.filter(|table| range.tables.contains(&table.number)).collect();
     let smallest = tables.iter().map(|table| &table.smallest).chain([&range.from]).min()?;
     let largest = tables.iter().map(|table| &table.largest).chain([&range.to]).max()?;

@@ -7,7 +7,8 @@
 //! Up to all of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more. What is laid may lie on several
 //! tables of the oldest run; these make one pile then.
 //!
-//! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's. Below a store of objects what
+//! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's (where it is laid across guards,
+//! it may be more in some of them, which are merged the sooner). Below a store of objects what
 //! is laid are demotions ([`super::msc`]); in leveled compaction, merges into the last level, where that lies on a slower tier than the levels above
 //! ([`super::leveled`]). What comes to a pile that takes no more is merged with it: with the tables of all newer runs among its keys, each with what
 //! it lies on, and with the oldest run. Other tables of newer runs may reach into what that merge writes; these stay above it, as they were.
@@ -91,7 +92,7 @@ pub(super) struct Met<'a> {
     /// Else, what they are merged with: tables of newer runs than the oldest, newest first; and those of the oldest, in key order.
     pub(super) upper: Vec<&'a TableView>,
     pub(super) under: Vec<&'a TableView>,
-    /// The age of the run that they join; `None` where there is one run at most, and as far as anybody knows always was.
+    /// The age of the run that they join; `None` where there is one run at most among their keys, and as far as anybody knows always was.
     pub(super) joins: Option<u64>,
 }
 
@@ -182,7 +183,10 @@ pub(super) fn has_stray_runs(view: &View) -> bool {
 /// Whether what comes down to the last level may be laid there: to spare a tier that is slower than those above, while it has room.
 pub(super) fn may_lay(view: &View) -> bool {
     let [_, .., last] = &view.tiers[..] else { return false };
-    view.laid_max > 1 && last.free > ROOMY * last.keep_free && !view.reclaim && !leveled::fits_above(view)
+    let has_room = last.free > ROOMY * last.keep_free;
+    // The last looks at all tables.
+    let is_spared = || view.store.is_some() || !leveled::fits_above(view);
+    view.laid_max > 1 && has_room && !view.reclaim && is_spared()
 }
 
 /// Merges of what lies on the last level's oldest run with that, a table of the next-oldest each.

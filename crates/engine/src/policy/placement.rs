@@ -219,9 +219,8 @@ fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Op
 /// belongs to the last, unless everything fits above that.
 pub(crate) fn of_level(view: &View, level: usize) -> usize {
     let last = view.tiers.len().saturating_sub(1);
-    let is_last = level + 1 == view.levels.len() && !leveled::fits_above(view);
     // The sorted log below a store of objects lies on the last tier whole.
-    if is_last || view.store.is_some() {
+    if view.store.is_some() || level + 1 == view.levels.len() && !leveled::fits_above(view) {
         return last;
     }
     let mut above: u64 = leveled::shares(view)[..level].iter().sum();

@@ -12,6 +12,7 @@
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
 use cuesta_device::{ALIGNMENT, AlignedBuf, ByteBuf, PageVec};
+use cuesta_sched::Rng;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -354,6 +355,13 @@ impl Index {
             at = Position { leaf: at.leaf + 1, entry: 0 };
         }
         at
+    }
+
+    /// The key of an entry that is drawn: about as likely each as any other, as far as leaves have as many.
+    pub(crate) fn draw(&self, rng: &mut Rng, key: &mut Vec<u8>) -> Option<Location> {
+        let leaf = rng.below((self.leaves.len() as u64).max(1)) as usize;
+        let entries = self.leaves.get(leaf)?.len() as u64;
+        self.entry_to(Position { leaf, entry: rng.below(entries.max(1)) as usize }, key)
     }
 
     /// Keys that cut the entries from `from` up to `to` into pieces of `entries` each; linear in the leaves between.
@@ -796,6 +804,25 @@ mod tests {
     }
 
     /// The aim: at most 30 bytes for keys of 23.
+    #[test]
+    fn any_entry_may_be_drawn() {
+        let mut builder = IndexBuilder::default();
+        let (mut rng, mut key) = (Rng::new(1), Vec::new());
+        assert!(Index::default().draw(&mut rng, &mut key).is_none());
+        for slot in 0..3_000 {
+            builder.push(format!("{slot:05}").as_bytes(), Location { slab: 1, slot, holds: Holds::Value });
+        }
+        let index = builder.finish();
+        let mut times = vec![0; 3_000];
+        for _ in 0..300_000 {
+            let location = index.draw(&mut rng, &mut key).unwrap();
+            assert_eq!(key, format!("{:05}", location.slot).into_bytes());
+            times[location.slot as usize] += 1;
+        }
+        // A hundred each, if all leaves have as many.
+        assert!(times.iter().all(|times| (20..400).contains(times)), "{times:?}");
+    }
+
     #[test]
     fn an_entry_takes_few_bytes() {
         let mut rng = Rng::new(1);

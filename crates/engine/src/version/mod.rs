@@ -4,8 +4,8 @@
 //! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds runs, newest first; a
 //! run is disjoint tables in key order. A table in persistent memory may lie on the one table of the next older run and point into it; so
 //! it goes only together with all that lie on it, and readers find them all through the topmost. No table crosses from one guard into the
-//! next. Level 0's guards are cut by flushes; profiles `fragmented` and `nvlsm` have many with several runs each in the other levels, too, the
-//! others one with one run, in the last level with what is laid on it (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
+//! next. Level 0's guards are cut by flushes; profiles `fragmented` and `nvlsm` have many with several runs each in the other levels, too, `prismdb` many with
+//! one run, `leveled` one with one run, both in the last level with what is laid on it (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
 //! (`docs/decisions/0013-many-tables.md`).
 //!
 //! A version never changes. Readers hold it by `Arc` for as long as they look at it, and a table's files outlive the

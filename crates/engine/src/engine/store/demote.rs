@@ -29,7 +29,7 @@ use crate::range_tombstones::Erased;
 use crate::store::{Changes, Contents, Holds, Index, IndexBuilder, Location, SlotRun, StoreCursor};
 use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
-use crate::version::{Edit, Level, Run, TableHandle, TableMeta, Version};
+use crate::version::{Edit, Run, TableHandle, TableMeta, Version};
 use cuesta_device::{Cause, PageVec};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -49,6 +49,15 @@ pub(in crate::engine) struct Demotion<'a> {
     pub(in crate::engine) from: &'a [u8],
     pub(in crate::engine) to: &'a [u8],
     pub(in crate::engine) pinning: &'a Pinning,
+}
+
+impl Demotion<'_> {
+    /// The runs of the guards that its tables are in, which all have some of its keys.
+    fn runs<'v>(&self, version: &'v Version) -> impl Iterator<Item = &'v Run> {
+        let level = version.levels.get(self.level);
+        let guards = level.map_or(&[][..], |level| level.guards_of(self.from, self.to));
+        guards.iter().flat_map(|guard| &guard.runs)
+    }
 }
 
 /// What becomes of the objects of a key range. All versions of a key go the same way.
@@ -207,8 +216,8 @@ impl Engine {
             let current = self.current.load();
             // Of the index no more than is asked: what others make of the rest is not to be there besides.
             let named = |table: &&Arc<TableHandle>| demotion.tables.contains(&table.meta.number);
-            let level = current.version.levels.get(demotion.level);
-            let tables: Vec<_> = level.into_iter().flat_map(Level::tables).filter(named).collect();
+            let tables: Vec<_> =
+                demotion.runs(&current.version).flat_map(|run| &run.tables).filter(named).collect();
             let from = tables.iter().map(|table| &table.meta.smallest[..]).min().unwrap_or(demotion.from);
             let last = tables.iter().map(|table| &table.meta.largest[..]).max().unwrap_or_default();
             let to = demotion.to.max(&[last, &[0]].concat()).to_vec();
@@ -259,12 +268,11 @@ impl Engine {
             return self.commit_demotion(store, &gone, &<_>::default(), <_>::default(), &<_>::default());
         }
         let entries = written.entries();
-        let level = version.levels.get(demotion.level);
         let named = |run: &Run| -> Vec<Arc<TableHandle>> {
             let named = |table: &&Arc<TableHandle>| demotion.tables.contains(&table.meta.number);
             run.tables.iter().filter(named).cloned().collect()
         };
-        let runs = level.into_iter().flat_map(Level::runs).map(named);
+        let runs = demotion.runs(version).map(named);
         let runs: Vec<Vec<Arc<TableHandle>>> = runs.filter(|run| !run.is_empty()).collect();
         let tables = || runs.iter().flatten().map(|table| &table.meta);
         if tables().count() < demotion.tables.len() {

@@ -51,7 +51,6 @@ use promote::Promotions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-pub(super) use view::Look;
 
 /// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it gives
 /// up.

@@ -13,6 +13,7 @@ use crate::policy::{
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
 use crate::tracker::{Asked, COUNTS, Pinning};
+use cuesta_sched::Rng;
 use cuesta_sched::atomic::Ordering;
 use std::sync::Arc;
 
@@ -31,7 +32,9 @@ const DEAR: u64 = 16;
 const TIGHT_PIECES: u64 = 32;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
-/// And whose size is asked, of each range for each plan.
+/// Where there are many ranges, objects that are drawn for one plan, at most.
+const DRAWS_MAX: usize = 64;
+/// Objects whose size is asked, of each range for each plan.
 const SIZES_SAMPLE: u64 = 4;
 /// Of the memory number index and tracker may have so many parts in so many: beside memtables, and what flush and demotion list of
 /// objects that are as small as the index is large then, which is another third.
@@ -48,15 +51,6 @@ fn reach(tables: &[Aged<'_>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let first = tables.iter().map(|(_, table)| &table.smallest).min()?;
     let last = tables.iter().map(|(_, table)| &table.largest).max()?;
     Some((first.clone(), last.clone()))
-}
-
-/// Which of the store's key ranges a view has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum Look {
-    None,
-    /// Where there are many.
-    Some,
-    All,
 }
 
 /// An object, as the tracker knows it.
@@ -203,12 +197,13 @@ impl Engine {
         pinning.with_copies(copies.map(of_all), room.saturating_sub(originals))
     }
 
-    /// What the policy sees of the store; of the key ranges all, or some where there are many.
+    /// What the policy sees of the store; where it `demotes`, with key ranges that could go down beside what runs: all, or some where there are many.
     pub(in crate::engine) fn store_view(
         &self,
         current: &Current,
         levels: &[Arc<LevelView>],
-        (running, look): (&[RunningPlan], Look),
+        running: &[RunningPlan],
+        demotes: bool,
     ) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
         let (free, high, low) = self.room_in(store);
@@ -252,20 +247,19 @@ impl Engine {
             }
         };
         let is_asked = view.due || view.pressed || self.background.reclaims();
-        if is_asked && look != Look::None {
+        if is_asked && demotes {
             // Where room is short, what is hot goes too: what is left of slabs is what the tier needs.
             let keeps_hot = !self.background.lacks_room();
             view.pinning = if keeps_hot { self.pinning(store, current) } else { Pinning::NONE };
             view.releasable = releasable(current, &view.pinning);
             view.release_min = self.options.memtable_bytes() / 2;
             let Some(level) = levels.get(shape.level) else { return Some(view) };
-            let weighed = msc::weighed_max(view.demotion);
             // Where room is short it is a question of which is best.
-            let is_choosy = look == Look::All || !is_roomy || !keeps_hot || weighed == u64::MAX;
-            (view.ranges, view.lacks_ranges) = match is_choosy || candidates::are_few(level) {
-                true => (self.ranges_of(current, level, candidates::all(level, shape.range_bytes)), false),
-                false => self.some_ranges(current, level, shape.range_bytes, running, (view.seed, weighed)),
-            };
+            let takes_any = is_roomy && keeps_hot && view.demotion == Demotion::Approx;
+            let some = (takes_any && !candidates::are_few(level))
+                .then(|| self.some_ranges(current, level, shape.range_bytes, running, view.seed));
+            let all = || self.ranges_of(current, level, candidates::all(level, shape.range_bytes));
+            view.ranges = some.flatten().unwrap_or_else(all);
         }
         Some(view)
     }
@@ -324,25 +318,36 @@ impl Engine {
         ranges
     }
 
-    /// The key ranges of some candidates, of which so many could go down, or which are all that could be found; and whether these are fewer.
+    /// The key ranges of the candidates that some objects are in, drawn one after the other until as many could go down as are to be weighed; `None` if
+    /// that seems to be in vain.
     fn some_ranges(
         &self,
         current: &Current,
         level: &LevelView,
         range_bytes: u64,
         running: &[RunningPlan],
-        (seed, wanted): (u64, u64),
-    ) -> (Vec<RangeView>, bool) {
+        seed: u64,
+    ) -> Option<Vec<RangeView>> {
         let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
+        let wanted = msc::weighed_max(self.options.demotion);
+        let (mut rng, mut key, mut drawn) = (Rng::new(seed), Vec::new(), Vec::new());
         let (mut ranges, mut eligible): (Vec<RangeView>, u64) = (Vec::new(), 0);
-        let is_enough = candidates::draw(level, range_bytes, seed, |candidate| {
+        for _ in 0..DRAWS_MAX {
+            current.contents.index.draw(&mut rng, &mut key)?;
+            let candidate = candidates::of(level, range_bytes, &key)?;
+            if drawn.contains(&candidate) {
+                continue;
+            }
             let found = self.ranges_of(current, level, vec![candidate.clone()]);
             eligible += found.iter().filter(|range| msc::is_eligible(range, running, free)).count() as u64;
             ranges.extend(found);
-            eligible >= wanted
-        });
-        ranges.sort_by(|a, b| a.from.cmp(&b.from));
-        (ranges, !is_enough)
+            drawn.push(candidate);
+            if eligible >= wanted {
+                ranges.sort_by(|a, b| a.from.cmp(&b.from));
+                return Some(ranges);
+            }
+        }
+        None
     }
 
     /// The candidate's range, from one key and its place in the index up to before another; or where it has many more objects than tables, as many as
