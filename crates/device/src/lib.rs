@@ -33,6 +33,7 @@ pub use pages::trim_heap;
 pub use ticket::{Pending, Ticket};
 pub use view::{Holder, View};
 
+use rustix::io::Errno;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -55,6 +56,13 @@ pub struct Geometry {
     pub direct: bool,
     /// Largest aligned write, in bytes, that a power cut cannot tear.
     pub atomic_write_bytes: u32,
+}
+
+/// Whether an error says that the medium cannot read what is there, or would return something else; what lies beside it may be as it was.
+pub fn is_unreadable(error: &io::Error) -> bool {
+    // What Linux says of a bad sector: EIO, or of some media and layers below, more exactly, ENODATA and EILSEQ.
+    let said = [Errno::IO, Errno::NODATA, Errno::ILSEQ];
+    error.raw_os_error().is_some_and(|code| said.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// A read to be submitted: an owned, aligned buffer and where to fill it from.

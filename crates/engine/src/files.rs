@@ -271,7 +271,7 @@ fn verify_slabs(
             }
             let slots: Vec<u32> = live.iter().collect();
             slab.read_slots(&found.tiers, &slots, Cause::Verify, &mut |slot, bytes| {
-                if let Err(error) = slab.decode(slot, bytes) {
+                if let Err(error) = bytes.and_then(|bytes| slab.decode(slot, bytes)) {
                     noted = std::mem::replace(&mut noted, Ok(())).and_then(|()| report.note(error));
                 }
             })

@@ -306,6 +306,83 @@ fn a_damaged_slot_stays_where_it_is_and_all_else_goes_down() {
 }
 
 #[test]
+fn what_the_medium_cannot_read_is_damaged_and_writes_go_on_around_it() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        fill(&db);
+        // Nothing of it is in memory then.
+        db.close().unwrap();
+        let options = half(PromoteReads::Always);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        // A page of each fourth slab, with what is hot and stays, and what is to go down.
+        let slabs: BTreeSet<String> = disk.files(0).into_iter().map(|file| file.name).collect();
+        let slabs: Vec<String> =
+            slabs.into_iter().filter(|name| name.starts_with("slab-")).step_by(4).collect();
+        let bad = |slab: &String| {
+            let reads = Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named(slab);
+            reads.touching(4096..8192).since(1)
+        };
+        disk.set_faults(slabs.iter().map(bad).collect());
+        let damaged: Vec<u64> = (0..1000).filter(|i| db.get(many(*i)).is_err()).collect();
+        assert!(damaged.len() > 10, "{damaged:?}");
+        // Flushes want slots in these pages, demotions what is in them, and reads bring others up.
+        let asked: Vec<u64> = (0..1000).filter(|i| !damaged.contains(i)).take(100).collect();
+        for round in 0..4 {
+            (0..1500).for_each(|i| assert!(db.put(format!("other{i:05}"), value(i, round)).is_ok()));
+            db.flush().unwrap();
+            read_twice(&db, &asked);
+            sched.sleep(std::time::Duration::from_secs(3));
+            db.wait_for_background().unwrap();
+        }
+        assert!(db.stats().objects.unwrap().lost_slots > 0);
+        let error = |i: u64| db.get(many(i)).unwrap_err().to_string();
+        assert!(
+            damaged.iter().all(|i| ["slab-", "slot", "medium"].iter().all(|part| error(*i).contains(part)))
+        );
+        for i in (0..1000).filter(|i| !damaged.contains(i)) {
+            assert_eq!(db.get(many(i)).unwrap().unwrap()[..], value(i, 1), "{i}");
+        }
+        // What is written anew is whole; and what was not comes back if the medium can read it again.
+        damaged[1..].iter().for_each(|i| assert!(db.put(many(*i), value(*i, 2)).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert!(damaged[1..].iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 2)));
+        db.close().unwrap();
+        disk.set_faults(Vec::new());
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        assert_eq!(db.get(many(damaged[0])).unwrap().unwrap()[..], value(damaged[0], 1));
+        let others = (0..1500).map(|i| db.get(format!("other{i:05}")).unwrap().unwrap().to_vec());
+        assert!(others.eq((0..1500).map(|i| value(i, 3))));
+        db.close().unwrap();
+        let report = cuesta::verify_in(&options, world(sched, disk, &options), &mut |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "{report:?}");
+    });
+}
+
+#[test]
+fn a_read_that_fails_once_damages_nothing() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        fill(&open());
+        for nth in 1..30 {
+            // Nothing is in memory.
+            let db = open();
+            let once = Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named("slab-");
+            disk.set_faults(vec![once.clone().nth(nth)]);
+            assert!((0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1)), "{nth}");
+            disk.set_faults(vec![once.nth(nth)]);
+            (0..100).for_each(|i| assert!(db.put(format!("other{i:05}"), value(i, nth as u8)).is_ok()));
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+            assert_eq!(db.stats().objects.unwrap().lost_slots, 0);
+            db.close().unwrap();
+        }
+    });
+}
+
+#[test]
 fn for_a_damaged_copy_its_original_answers() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Always);

@@ -7,6 +7,7 @@
 use super::op::{Op, OpKind};
 use rustix::io::Errno;
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 /// An error that a medium or file system returns.
@@ -95,6 +96,7 @@ pub struct Fault {
     kind: Option<OpKind>,
     tier: Option<usize>,
     prefix: String,
+    place: Option<Range<u64>>,
     first: u64,
     repeats: bool,
     seen: u64,
@@ -103,7 +105,8 @@ pub struct Fault {
 impl Fault {
     /// Strikes the first operation that `effect` fits.
     pub fn new(effect: Effect) -> Self {
-        Self { effect, kind: None, tier: None, prefix: String::new(), first: 1, repeats: false, seen: 0 }
+        let (prefix, place) = (String::new(), None);
+        Self { effect, kind: None, tier: None, prefix, place, first: 1, repeats: false, seen: 0 }
     }
 
     /// Only operations of this kind.
@@ -121,6 +124,11 @@ impl Fault {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
+    /// Only operations that are about some of these bytes of a file.
+    pub fn touching(self, place: Range<u64>) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
     /// Strikes the `nth` operation that passes, once; the first is 1.
     pub fn nth(self, nth: u64) -> Self {
         Self { first: nth, repeats: false, ..self }
@@ -136,7 +144,11 @@ impl Fault {
         let passes = self.effect.fits(op.kind)
             && self.kind.is_none_or(|kind| kind == op.kind)
             && self.tier.is_none_or(|tier| tier == op.tier)
-            && op.name.starts_with(&self.prefix);
+            && op.name.starts_with(&self.prefix)
+            && self
+                .place
+                .as_ref()
+                .is_none_or(|place| op.offset < place.end && place.start < op.offset + op.len);
         if !passes {
             return None;
         }

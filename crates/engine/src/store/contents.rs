@@ -265,7 +265,7 @@ impl Contents {
             slots.retain(|slot| !slab.has_lost(*slot));
             slots.sort_unstable();
             slab.read_slots(tiers, slots, cause, &mut |slot, bytes| {
-                if slab.decode(slot, bytes).is_err() {
+                if bytes.and_then(|bytes| slab.decode(slot, bytes)).is_err() {
                     slab.lose(slot);
                     self.slabs.lost_slots.fetch_add(1, Ordering::Relaxed);
                 }

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder, Memory};
 use crate::tier::Tiers;
-use cuesta_device::{AlignedBuf, Cause, Ticket};
+use cuesta_device::{AlignedBuf, Cause, Device, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -43,7 +43,8 @@ struct PageRun {
 
 enum Read {
     UnderWay(Ticket),
-    Done(Arc<AlignedBuf>),
+    /// `None` where the medium cannot read all of it.
+    Done(Option<Arc<AlignedBuf>>),
 }
 
 /// See the module's head.
@@ -157,10 +158,7 @@ impl StoreCursor {
         let mut run_of = vec![0; batch.len()];
         for in_slab in by_place.chunk_by(|a, b| batch[*a].1.slab == batch[*b].1.slab) {
             let slab = contents.slab(batch[in_slab[0]].1.slab)?;
-            let device = match self.cause {
-                Cause::UserRead => slab.device().clone(),
-                cause => slab.metered(&self.tiers, cause),
-            };
+            let device = self.device_of(slab);
             let mut rest = in_slab;
             while !rest.is_empty() {
                 let (users, pages) = slab.run(rest.iter().map(|i| batch[*i].1.slot));
@@ -186,7 +184,7 @@ impl StoreCursor {
         let gone = || Error::internal("an entry that was read ahead, and its read is gone");
         let mut run = self.runs.remove(&pending.run).ok_or_else(gone)?;
         let pages = match run.read {
-            Read::UnderWay(ticket) => Arc::new(slab.end_read(ticket)?),
+            Read::UnderWay(ticket) => slab.end_read(ticket)?.map(Arc::new),
             Read::Done(pages) => pages,
         };
         let (read, start) = (Read::Done(pages.clone()), run.start);
@@ -194,7 +192,18 @@ impl StoreCursor {
         if run.users > 0 {
             self.runs.insert(pending.run, PageRun { read, ..run });
         }
-        Ok(SlotBytes::new(slab, pending.location.slot, pages, start))
+        let slot = pending.location.slot;
+        match pages {
+            Some(pages) => Ok(SlotBytes::new(slab, slot, pages, start)),
+            None => slab.read_through(self.device_of(slab).as_ref(), slot),
+        }
+    }
+
+    fn device_of(&self, slab: &Slab) -> Arc<dyn Device> {
+        match self.cause {
+            Cause::UserRead => slab.device().clone(),
+            cause => slab.metered(&self.tiers, cause),
+        }
     }
 
     fn forget_reads(&mut self) {

@@ -4,16 +4,18 @@
 //! is read first, since direct I/O writes whole pages. Reads and writes of several runs are under way at once; buffers in
 //! flight are bounded. What is in free slots is anything, and bytes of live slots come back as they were, so a torn write
 //! leaves every live slot as it was. Per run: one read, unless its slab is new, and one write.
+//!
+//! A page that the medium cannot read is not written to, for the sake of what others may have there: who asked for it looks for slots elsewhere.
 
 use super::contents::Contents;
 use super::index::Location;
-use super::slab::{Slab, pages_of};
+use super::slab::{Slab, pages_of, read_twice};
 use super::slot::{early_bytes, encode, object_bytes};
 use crate::error::Result;
 use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
-use cuesta_device::{AlignedBuf, Cause, Device, ReadRequest, Ticket, WriteRequest};
+use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, ReadRequest, Ticket, WriteRequest, is_unreadable};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +28,13 @@ const FLIGHT_BYTES_MAX: u64 = 64 << 10;
 
 /// An object, and the slot that it goes to.
 pub(crate) type Write<'a> = (Location, Entry<'a>);
+
+/// What a run's pages had.
+enum Pages {
+    Read(AlignedBuf),
+    /// The medium cannot read some of them, which these slots have bytes in.
+    Spoiled(Vec<Range<u32>>),
+}
 
 /// Objects of one slab in neighbouring pages.
 struct Run<'w, 'e> {
@@ -51,9 +60,28 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Its pages as they are now.
+    fn end_read(&self, read: Ticket) -> Result<Pages> {
+        let failed = |source| self.slab.failed("read", source);
+        let mut buffer = match read.wait() {
+            Err(source) if is_unreadable(&source) => AlignedBuf::zeroed(self.bytes() as usize),
+            read => return read.map(Pages::Read).map_err(failed),
+        };
+        let (mut at, mut spoiled) = (self.pages.start, Vec::new());
+        for page in buffer.chunks_mut(ALIGNMENT) {
+            match read_twice(self.device.as_ref(), page, at) {
+                Err(source) if is_unreadable(&source) => {
+                    spoiled.push(self.slab.slots_in(&(at..at + page.len() as u64)));
+                }
+                read => read.map_err(failed)?,
+            }
+            at += page.len() as u64;
+        }
+        Ok(if spoiled.is_empty() { Pages::Read(buffer) } else { Pages::Spoiled(spoiled) })
+    }
+
     /// Puts its objects into its pages, and begins to write these.
-    fn change(&self, read: Ticket) -> Result<Ticket> {
-        let mut buffer = read.wait().map_err(|source| self.slab.failed("read", source))?;
+    fn change(&self, mut buffer: AlignedBuf) -> Ticket {
         for (location, entry) in self.writes {
             let place = self.slab.place(location.slot);
             let from = (place.offset - self.pages.start) as usize;
@@ -64,7 +92,7 @@ impl Run<'_, '_> {
             encode(&mut buffer[from..], (place, generation), entry, self.durable);
         }
         let bytes = buffer.len();
-        Ok(self.device.submit_write(WriteRequest { buffer, bytes, offset: self.pages.start }))
+        self.device.submit_write(WriteRequest { buffer, bytes, offset: self.pages.start })
     }
 
     fn end(&self, written: Ticket) -> Result<()> {
@@ -125,8 +153,17 @@ fn first_run(slab: &Slab, writes: &[&Write<'_>], is_early: bool) -> (usize, Rang
     (writes[1..].iter().take_while(joins).count() + 1, pages)
 }
 
+/// What became of some writes.
+pub(crate) struct Written {
+    /// Slabs that are to be synced.
+    pub(crate) touched: Vec<Arc<Slab>>,
+    /// Slots with bytes in pages that the medium cannot read, each with its slab: nothing was written to these pages, nor to their neighbours in a run.
+    pub(crate) spoiled: Vec<(u64, Range<u32>)>,
+}
+
 /// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet; `durable` is given for announced
-/// slots: the number up to which everything is on media. Nothing is durable before the slabs that are returned have been synced.
+/// slots: the number up to which everything is on media. Nothing is durable before the slabs that are returned have been synced, and where some slots are spoiled
+/// not everything is written.
 ///
 /// # Errors
 /// What the devices or `check` say; what is in the slots is unknown then. `check` is told the bytes written so far.
@@ -138,12 +175,13 @@ pub(crate) fn fill(
     durable: Option<Seq>,
     cause: Cause,
     check: &dyn Fn(u64) -> Result<()>,
-) -> Result<Vec<Arc<Slab>>> {
+) -> Result<Written> {
     // No two have the same place, and a stable sort would take memory.
     writes.sort_unstable_by_key(|(location, _)| *location);
     let mut devices: BTreeMap<u64, Arc<dyn Device>> = BTreeMap::new();
     let (mut reading, mut writing) = (Flight::default(), Flight::default());
     let (mut rest, mut done): (&[&Write<'_>], u64) = (writes, 0);
+    let mut spoiled = Vec::new();
     loop {
         while let Some((first, _)) = rest.first().copied().filter(|_| !reading.is_full()) {
             let slab = contents.slab(first.slab)?.clone();
@@ -157,8 +195,15 @@ pub(crate) fn fill(
         }
         let read = if writing.is_full() { None } else { reading.pop() };
         if let Some((run, ticket)) = read {
-            let ticket = run.change(ticket)?;
-            writing.push(run, ticket);
+            match run.end_read(ticket)? {
+                Pages::Read(buffer) => {
+                    let ticket = run.change(buffer);
+                    writing.push(run, ticket);
+                }
+                Pages::Spoiled(slots) => {
+                    spoiled.extend(slots.into_iter().map(|slots| (run.slab.meta.number, slots)));
+                }
+            }
         } else if let Some((run, ticket)) = writing.pop() {
             run.end(ticket)?;
             done += run.bytes();
@@ -167,5 +212,6 @@ pub(crate) fn fill(
             break;
         }
     }
-    devices.keys().map(|slab| contents.slab(*slab).cloned()).collect()
+    let touched = devices.keys().map(|slab| contents.slab(*slab).cloned()).collect::<Result<_>>()?;
+    Ok(Written { touched, spoiled })
 }

@@ -32,7 +32,7 @@ pub(crate) use class::SLOT_BYTES_MIN;
 pub(crate) use class::slot_bytes;
 pub(crate) use contents::{Contents, Damaged, Found};
 pub(crate) use cursor::StoreCursor;
-pub(crate) use fill::{Write, fill};
+pub(crate) use fill::{Write, Written, fill};
 pub(crate) use generation::Generations;
 pub(crate) use index::{Changes, Holds, Index, IndexBuilder, Location, Position, shared_prefix};
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A slab that is not what the manifest says has a *flaw*, and costs no more than it has to: every slot says by itself whether it is whole, so what
 //! can be read is served, and nothing is written to it any more. One that is missing, or of another length, is *lost*: reads of its
 //! slots fail, by an error that names slab and slot. It is removed once nothing in it is live. A single slot that is found damaged later, by
-//! who has to write elsewhere what it holds, is lost alike, until it is used for something else.
+//! who has to write elsewhere what it holds, is lost alike, until it is used for something else. What the medium cannot read, twice in a row, is damaged.
 
 use super::generation::{Generation, Generations, LostUses};
 use super::slot::{Head, Object, decode, decode_head};
@@ -14,7 +14,7 @@ use crate::garbage::{Garbage, HeldFile};
 use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
-use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, Geometry, ReadRequest, Ticket};
+use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, Geometry, ReadRequest, Ticket, is_unreadable};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -168,6 +168,14 @@ pub(crate) fn pages_of(from: u64, to: u64) -> Range<u64> {
     from / ALIGNMENT as u64 * ALIGNMENT as u64..to.next_multiple_of(ALIGNMENT as u64)
 }
 
+/// Reads; once more where the medium says that it cannot.
+pub(super) fn read_twice(device: &dyn Device, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    match device.read_at(buffer, offset) {
+        Err(source) if is_unreadable(&source) => device.read_at(buffer, offset),
+        read => read,
+    }
+}
+
 impl Slab {
     /// Makes a slab's file, and its header. Neither is durable when this returns.
     pub(crate) fn create(
@@ -217,9 +225,14 @@ impl Slab {
         }
         let slab = over(device);
         let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
-        slab.metered(tiers, Cause::Recovery).read_at(&mut page, 0).map_err(fail)?;
-        let flaw = check_header(&page, store, meta.file()).and_then(|_| {
-            let corrupt = |why: String| Error::corrupt(meta.file().to_string(), HEADER_BYTES as u64, why);
+        let corrupt = |why: String| Error::corrupt(meta.file().to_string(), HEADER_BYTES as u64, why);
+        let header = match read_twice(slab.metered(tiers, Cause::Recovery).as_ref(), &mut page, 0) {
+            Err(source) if is_unreadable(&source) => {
+                Err(corrupt(format!("the medium cannot read the header: {source}")))
+            }
+            read => read.map(|()| &page).map_err(fail).map(Ok)?,
+        };
+        let flaw = header.and_then(|page| check_header(page, store, meta.file())).and_then(|_| {
             match SlabMeta::decode_shape(&page[HEADER_BYTES..], store, meta.number) {
                 Ok(found) if found == meta => Ok(()),
                 Ok(found) => Err(corrupt(format!("it is {found}, and the manifest names {meta}"))),
@@ -269,6 +282,13 @@ impl Slab {
     /// Whether what is in `slot` cannot be read, as far as that is known.
     pub(crate) fn has_lost(&self, slot: u32) -> bool {
         self.is_lost || self.lost_uses.has(slot, self.generation(slot))
+    }
+
+    /// The slots that have bytes in these pages.
+    pub(super) fn slots_in(&self, pages: &Range<u64>) -> Range<u32> {
+        let slot = |at: u64| at.saturating_sub(SLOTS_FROM) / self.meta.slot_bytes;
+        let end = pages.end.saturating_sub(SLOTS_FROM).div_ceil(self.meta.slot_bytes);
+        slot(pages.start) as u32..end.min(self.meta.slots.into()) as u32
     }
 
     /// Its device, counting under `cause`.
@@ -348,32 +368,49 @@ impl Slab {
         device.submit(ReadRequest { buffer, offset: pages.start })
     }
 
-    /// Waits for what [`Slab::begin_read`] began.
-    pub(crate) fn end_read(&self, ticket: Ticket) -> Result<AlignedBuf> {
-        ticket.wait().map_err(|source| self.failed("read", source))
+    /// Waits for what [`Slab::begin_read`] began. `None` where the medium cannot read all of it: each slot is to be read by itself then.
+    pub(crate) fn end_read(&self, ticket: Ticket) -> Result<Option<AlignedBuf>> {
+        match ticket.wait() {
+            Err(source) if is_unreadable(&source) && !self.is_lost => Ok(None),
+            read => read.map(Some).map_err(|source| self.failed("read", source)),
+        }
     }
 
     /// Reads a slot for a user.
+    ///
+    /// # Errors
+    /// As [`Slab::read_through`].
     pub(crate) fn read(&self, slot: u32) -> Result<SlotBytes> {
+        self.read_through(self.device.as_ref(), slot)
+    }
+
+    /// Reads a slot through `device`, which is one of this slab's.
+    ///
+    /// # Errors
+    /// `Corrupt`, with slab and slot, where the medium cannot read it twice in a row, or the slab is lost; else what the device says.
+    pub(crate) fn read_through(&self, device: &dyn Device, slot: u32) -> Result<SlotBytes> {
         let pages = self.pages(slot);
         let mut buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-        self.device.read_at(&mut buffer, pages.start).map_err(|source| match self.lost() {
+        read_twice(device, &mut buffer, pages.start).map_err(|source| match self.lost() {
             Some(why) => self.corrupt(slot, why),
+            None if is_unreadable(&source) => {
+                self.corrupt(slot, format_args!("the medium cannot read it: {source}"))
+            }
             None => self.failed("read", source),
         })?;
         Ok(SlotBytes::new(self, slot, Arc::new(buffer), pages.start))
     }
 
-    /// Reads `slots`, which ascend, and hands over each one's bytes.
+    /// Reads `slots`, which ascend, and hands over each one's bytes, or why the medium cannot read them.
     ///
     /// # Errors
-    /// What the device says.
+    /// What the device says besides.
     pub(crate) fn read_slots(
         &self,
         tiers: &Tiers,
         slots: &[u32],
         cause: Cause,
-        found: &mut dyn FnMut(u32, &[u8]),
+        found: &mut dyn FnMut(u32, Result<&[u8]>),
     ) -> Result<()> {
         let device = self.metered(tiers, cause);
         let mut under_way: VecDeque<(Ticket, u64, &[u32])> = VecDeque::new();
@@ -386,10 +423,18 @@ impl Slab {
                 under_way.push_back((Self::begin_read(device.as_ref(), &pages), pages.start, run));
             }
             let Some((ticket, from, run)) = under_way.pop_front() else { return Ok(()) };
-            let bytes = self.end_read(ticket)?;
+            let pages = self.end_read(ticket)?;
             for slot in run {
-                let at = (self.meta.offset(*slot) - from) as usize;
-                found(*slot, &bytes[at..at + self.meta.slot_bytes as usize]);
+                match &pages {
+                    Some(bytes) => {
+                        let at = (self.meta.offset(*slot) - from) as usize;
+                        found(*slot, Ok(&bytes[at..at + self.meta.slot_bytes as usize]));
+                    }
+                    None => match self.read_through(device.as_ref(), *slot) {
+                        Err(error) if !error.is_corrupt() => return Err(error),
+                        read => found(*slot, read.as_ref().map(SlotBytes::bytes).map_err(Clone::clone)),
+                    },
+                }
             }
         }
     }

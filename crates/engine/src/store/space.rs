@@ -129,13 +129,26 @@ pub(crate) struct SlabState {
 struct Taken {
     meta: SlabMeta,
     taken: Slots,
+    /// Of those, what is in nobody's use and yet not to be given out: the medium cannot read the pages that they are in.
+    retired: Slots,
+    /// Slots in such pages.
+    spoiled: Slots,
     /// Where to look for the next free one.
     from: u32,
 }
 
 impl Taken {
+    fn new(meta: SlabMeta, taken: Slots) -> Self {
+        Self { meta, taken, retired: Slots::default(), spoiled: Slots::default(), from: 0 }
+    }
+
     fn free(&self) -> u32 {
         self.meta.slots - self.taken.count()
+    }
+
+    /// How many are in use.
+    fn used(&self) -> u32 {
+        self.taken.count() - self.retired.count()
     }
 }
 
@@ -185,7 +198,7 @@ impl Space {
         let quiet = slabs.iter().filter_map(|number| self.slabs.get(number)).filter(|slab| {
             let number = slab.meta.number;
             let idle = live(number) + waiting.get(&number).copied().unwrap_or(0);
-            slab.free() > 0 && slab.taken.count() == idle && !self.fresh.contains(&number)
+            slab.free() > 0 && slab.used() == idle && !self.fresh.contains(&number)
         });
         let most = quiet.max_by_key(|slab| (slab.free(), std::cmp::Reverse(slab.meta.number)));
         most.map(|slab| slab.meta.number).map_or_else(Vec::new, |slab| self.close_slab(slab, slot_bytes))
@@ -216,7 +229,7 @@ impl Space {
 
     /// A slab, and which of its slots are live.
     pub(crate) fn add(&mut self, meta: SlabMeta, live: Slots) {
-        let taken = Taken { meta, taken: live, from: 0 };
+        let taken = Taken::new(meta, live);
         self.slab_bytes += meta.file_bytes();
         self.free_bytes += u64::from(taken.free()) * meta.slot_bytes;
         self.slabs.insert(meta.number, taken);
@@ -226,7 +239,7 @@ impl Space {
     /// A slab of which no slot is to be given out, and which of its slots are live.
     pub(crate) fn add_flawed(&mut self, meta: SlabMeta, live: Slots) {
         self.slab_bytes += meta.file_bytes();
-        self.slabs.insert(meta.number, Taken { meta, taken: live, from: 0 });
+        self.slabs.insert(meta.number, Taken::new(meta, live));
         self.flawed.insert(meta.number);
     }
 
@@ -296,11 +309,23 @@ impl Space {
     /// Slots that were taken and are not needed.
     pub(crate) fn give_back(&mut self, slots: impl IntoIterator<Item = Location>) {
         for Location { slab, slot, .. } in slots {
-            if let Some(found) = self.slabs.get_mut(&slab)
-                && found.taken.remove(slot)
-                && !self.flawed.contains(&slab)
-            {
+            let Some(found) = self.slabs.get_mut(&slab) else { continue };
+            if found.spoiled.contains(slot) && found.taken.contains(slot) {
+                found.retired.insert(slot);
+            } else if found.taken.remove(slot) && !self.flawed.contains(&slab) {
                 self.free_bytes += found.meta.slot_bytes;
+            }
+        }
+    }
+
+    /// The medium cannot read pages that these slots of a slab are in: none is given out any more, as long as the store is open.
+    pub(crate) fn spoil(&mut self, number: u64, slots: std::ops::Range<u32>) {
+        let Some(found) = self.slabs.get_mut(&number) else { return };
+        for slot in slots {
+            found.spoiled.insert(slot);
+            if found.taken.insert(slot) {
+                found.retired.insert(slot);
+                self.free_bytes -= if self.flawed.contains(&number) { 0 } else { found.meta.slot_bytes };
             }
         }
     }
@@ -320,14 +345,14 @@ impl Space {
 
     /// Slabs without a taken slot, but for the first of each class that slots may be given out of.
     pub(crate) fn spare(&self) -> Vec<u64> {
-        let is_empty = |slab: &&u64| self.slabs.get(slab).is_some_and(|slab| slab.taken.count() == 0);
+        let is_empty = |slab: &&u64| self.slabs.get(slab).is_some_and(|slab| slab.used() == 0);
         let of_classes = self.classes.values().flat_map(|(slabs, _)| slabs.iter().filter(is_empty).skip(1));
         of_classes.chain(self.flawed.iter().filter(is_empty)).copied().collect()
     }
 
     /// Slabs without a taken slot.
     pub(crate) fn empty(&self) -> Vec<u64> {
-        self.slabs.values().filter(|slab| slab.taken.count() == 0).map(|slab| slab.meta.number).collect()
+        self.slabs.values().filter(|slab| slab.used() == 0).map(|slab| slab.meta.number).collect()
     }
 
     /// Bytes of slabs, and of free slots in them.
@@ -446,6 +471,26 @@ mod tests {
         assert_eq!((space.spare(), space.empty()), (vec![1], vec![1]));
         space.remove(1);
         assert_eq!((space.bytes(), space.spare()), ((8192, 0), vec![]));
+    }
+
+    #[test]
+    fn a_spoiled_slot_is_not_given_out_and_keeps_no_slab() {
+        let mut space = Space::default();
+        space.add(slab(1, 100, 5), Slots::default());
+        let at = |slot| Location { slab: 1, slot, holds: Holds::Value };
+        assert_eq!([(); 2].map(|()| space.take(100, Holds::Value)), [Some(at(0)), Some(at(1))]);
+        // One that is in use, and one that is free.
+        space.spoil(1, 1..3);
+        space.spoil(1, 1..3);
+        assert_eq!(space.bytes().1, 200);
+        space.give_back([at(1), at(1)]);
+        assert_eq!((space.bytes().1, space.empty()), (200, vec![]));
+        let rest = [(); 3].map(|()| space.take(100, Holds::Value));
+        assert_eq!(rest, [Some(at(3)), Some(at(4)), None]);
+        space.give_back([at(0), at(3), at(4)]);
+        assert_eq!((space.bytes().1, space.empty()), (300, vec![1]));
+        space.remove(1);
+        assert_eq!(space.bytes(), (0, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use crate::fixture::{Shared, contents, options, world};
 use crate::model::Contents;
 use cuesta::{Db, Durability, MEMORY_NAME, Options};
-use cuesta_device::sim::{Effect, Fault, SimConfig, SimDisk};
+use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk};
 use cuesta_sched::{Rng, Sched};
 use std::collections::BTreeMap;
 
@@ -180,6 +180,25 @@ fn look(allowed: &[Contents], disk: &SimDisk, sched: &Sched, file: &str, once: b
     Ok(true)
 }
 
+/// Writes everything anew, again and again, and finds it.
+fn write_around(disk: &SimDisk, sched: &Sched) -> Result<(), String> {
+    let db = Db::open_in(&small(), world(sched, disk, &small())).map_err(told)?;
+    let value = |i: u64, round: u64| vec![(i * 5 + round) as u8; VALUE_BYTES];
+    for round in 0..4 {
+        for i in 0..KEYS {
+            db.put(format!("key{i:03}"), value(i, round)).map_err(told)?;
+        }
+        db.flush().and_then(|()| db.wait_for_background()).map_err(told)?;
+        for i in 0..KEYS {
+            let found = db.get(format!("key{i:03}")).map_err(told)?;
+            if found.as_deref() != Some(&value(i, round)[..]) {
+                return Err(format!("key {i} is not what was written"));
+            }
+        }
+    }
+    db.close().map_err(told)
+}
+
 /// What happens to bytes.
 #[derive(Clone, Copy, Debug)]
 enum Rot {
@@ -187,15 +206,18 @@ enum Rot {
     Bit,
     /// A sector or page overwritten.
     Fill(u64, Option<u8>),
+    /// A sector that the medium cannot read, nor anything that is asked for together with it.
+    Unreadable,
 }
 
-const ROTS: [Rot; 5] = [
+const ROTS: [Rot; 6] = [
     Rot::Bit,
     Rot::Fill(SECTOR, Some(0)),
     Rot::Fill(SECTOR, Some(0xff)),
     Rot::Fill(PAGE, Some(0)),
     // Garbage.
     Rot::Fill(SECTOR, None),
+    Rot::Unreadable,
 ];
 
 impl Rot {
@@ -203,6 +225,7 @@ impl Rot {
         match self {
             Self::Bit => 1,
             Self::Fill(bytes, _) => bytes,
+            Self::Unreadable => SECTOR,
         }
     }
 }
@@ -263,21 +286,30 @@ pub(super) fn rot_case(mut number: u64) -> Result<u64, String> {
                 let garbage = (at..end).map(|_| byte.unwrap_or_else(|| rng.next_u64() as u8));
                 disk.overwrite(tier, file, at, &garbage.collect::<Vec<_>>());
             }
+            Rot::Unreadable => {
+                let reads = Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).in_tier(tier).named(file);
+                disk.set_faults(vec![reads.touching(at..end).since(1)]);
+            }
         }
-        if disk.read_file(tier, file) == before {
+        let is_unreadable = matches!(stretch.rot, Rot::Unreadable);
+        if !is_unreadable && disk.read_file(tier, file) == before {
             return Ok(());
         }
         if base.closed {
             let report = cuesta::verify_in(&small(), world(sched, disk, &small()), &mut |_| {});
             // What is in a slab's free slots, or in free memory, is nobody's; that nothing is missed there, reading shows.
-            let may_be_free = file.starts_with("slab-") || file == MEMORY_NAME;
+            let may_be_free = file.starts_with("slab-") || file == MEMORY_NAME || is_unreadable;
             if report.is_ok_and(|report| report.problems.is_empty()) && !may_be_free {
                 return Err("passes verification".to_owned());
             }
         }
         let is_last = before[end as usize..].iter().all(|byte| *byte == 0);
         let hides_end = matches!(stretch.rot, Rot::Fill(..)) && file.starts_with("log-") && is_last;
-        look(base.allowed(hides_end), disk, sched, file, false).map(drop)
+        let opens = look(base.allowed(hides_end), disk, sched, file, false)?;
+        if is_unreadable && opens && file.starts_with("slab-") {
+            write_around(disk, sched).map_err(|error| format!("writes do not go on: {error}"))?;
+        }
+        Ok(())
     });
     let told = |what| {
         format!("{} store, {:?} at byte {at} of {file} of tier {tier}: {what}", base.name, stretch.rot)

@@ -29,7 +29,9 @@ use crate::garbage::Garbage;
 use crate::key::{Entry, KEYSPACE_BYTES, KeyspaceId, Kind, Seq};
 use crate::log::put_entry;
 use crate::planted::{self, Bug};
-use crate::store::{Contents, Location, SLAB_TIER, Slab, SlotRun, Write, early_bytes, fill, slot_bytes};
+use crate::store::{
+    Contents, Location, SLAB_TIER, Slab, SlotRun, Write, Written, early_bytes, fill, slot_bytes,
+};
 use crate::tier::Tiers;
 use crate::version::{Catalog, Edit};
 use cuesta_device::Cause;
@@ -189,13 +191,14 @@ impl Engine {
         let none = BTreeSet::new();
         let mut by_place: Vec<&Write<'_>> = writes.iter().collect();
         match fill(&self.tiers, &contents, &none, &mut by_place, Some(durable), Cause::Log, &|_| Ok(())) {
-            Ok(touched) => {
+            Ok(Written { touched, spoiled }) if spoiled.is_empty() => {
                 store.log_free.fetch_add(filled.len() as u64, Ordering::Relaxed);
                 unsynced.extend(touched.into_iter().map(|slab| (slab.meta.number, slab)));
                 announced.filled.extend(filled);
                 Ok(Filled::All)
             }
             // The slots wait for the memtable's flush; if they have the entries, the log is to have the same.
+            Ok(_) => Ok(Filled::Perhaps),
             Err(error) if *error.kind() == ErrorKind::Full => Ok(Filled::Perhaps),
             Err(error) => Err(error),
         }
@@ -410,7 +413,12 @@ impl InOrder {
                 return Err(flaw.clone());
             }
             let slots: Vec<u32> = slots.iter().collect();
+            let mut unreadable = None;
             slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
+                let bytes = match bytes {
+                    Ok(bytes) => bytes,
+                    Err(error) => return unreadable = Some(error),
+                };
                 // What is not whole was never acknowledged, or its number will be missed.
                 match slab.decode_early(slot, bytes) {
                     Ok(Some((entry, synced))) if entry.trailer.seq() > flushed => {
@@ -421,6 +429,8 @@ impl InOrder {
                     Err(_) => torn += 1,
                 }
             })?;
+            // As with a flaw.
+            unreadable.map_or(Ok(()), Err)?;
         }
         found.sort_unstable_by_key(|early: &Early| early.seq);
         let highest = found.last().map_or(flushed, |last| last.seq);

@@ -328,11 +328,12 @@ impl Engine {
         let mut filling = Filling::default();
         let placed = match self.raise(store, &rising, u64::MAX, &mut filling) {
             // What goes down does not wait for what could come up.
-            Err(error) if *error.kind() == ErrorKind::Full => {
+            Err(error) if *error.kind() != ErrorKind::Full => Err(error),
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => {
                 self.give_back(store, &mut filling);
                 Ok(())
             }
-            placed => placed,
         };
         let added = made.iter().map(|meta| AddedTable {
             level: demotion.level as u32,

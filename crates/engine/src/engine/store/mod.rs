@@ -25,7 +25,7 @@ use super::jobs::{is_refusal, ranges_of};
 use super::turn::Turn;
 use super::{Current, Engine, Sealed};
 use crate::compaction::Retain;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::{self, Entry, Kind, Seq, Trailer};
 use crate::memory::Holder;
 use crate::planted::{self, Bug};
@@ -33,7 +33,7 @@ use crate::policy::climb::Climb;
 use crate::range_tombstones::{Erased, RangeTombstones};
 use crate::store::{
     Changes, Contents, Holds, Index, Location, SLAB_TIER, Slab, SlabMeta, SlabState, SlotRun, Slots, Space,
-    Write, class, fill, object_bytes, slot_bytes,
+    Write, Written, class, fill, object_bytes, slot_bytes,
 };
 use crate::tracker::{Asked, Seen, Tracker};
 use crate::version::{Edit, Version};
@@ -49,9 +49,12 @@ pub(crate) use image::{Heat, read_image, tier_of as image_tier};
 pub(super) use load::{LoadFrom, load};
 use promote::Promotions;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A flush that finds pages which the medium cannot read looks for slots elsewhere so many times.
+const SPOILED_MAX: u32 = 16;
 /// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it gives
 /// up.
 const WAITS_MAX: u32 = 300;
@@ -266,22 +269,24 @@ impl Engine {
         }
         let (announced, ranges) = (sealed.announced.clone(), sealed.memtable.range_tombstones());
         let mut filling = Filling { announced, ranges: ranges.clone(), ..Filling::default() };
-        let mut placed = self.place(store, sealed, &mut filling);
-        if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
-            // What it had taken may have kept slabs that are too large for what is left.
-            self.give_back(store, &mut filling);
-            if self.starving(store, || -> Result<bool> {
-                Ok(self.withdraw_unfilled(store)? | self.remove_empty_slabs(store)?)
-            })? {
-                placed = self.place(store, sealed, &mut filling);
+        let check = |done| {
+            paced.progress(done);
+            self.check_open()
+        };
+        let mut written = self.place_and_write(store, sealed, &mut filling, &check);
+        for _ in 0..SPOILED_MAX {
+            if !matches!(written, Ok(false)) {
+                break;
             }
+            // Slots elsewhere may do.
+            self.give_back(store, &mut filling);
+            written = self.place_and_write(store, sealed, &mut filling, &check);
         }
-        let committed = placed.and_then(|()| {
-            let check = |done| {
-                paced.progress(done);
-                self.check_open()
-            };
-            self.write_slots(store, &filling, Cause::Flush, &check)?;
+        let committed = written.and_then(|is_whole| {
+            if !is_whole {
+                let why = "whichever slots it takes, the medium cannot read the pages around them";
+                return Err(Error::io("flush into slabs", io::Error::other(why)));
+            }
             // As soon as that is committed others may fill slots of these slabs, which are to be synced again.
             let synced = filling.announced.filled_slabs();
             if !synced.is_empty() {
@@ -305,6 +310,27 @@ impl Engine {
         self.operations.flushed();
         self.clear_after_flush(store, &before, &ranges);
         Ok(())
+    }
+
+    /// Finds slots for a memtable, and writes it into them; `false` if it may find others.
+    fn place_and_write<'a>(
+        &self,
+        store: &Store,
+        sealed: &'a Sealed,
+        filling: &mut Filling<'a>,
+        check: &dyn Fn(u64) -> Result<()>,
+    ) -> Result<bool> {
+        let mut placed = self.place(store, sealed, filling);
+        if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
+            // What it had taken may have kept slabs that are too large for what is left.
+            self.give_back(store, filling);
+            if self.starving(store, || -> Result<bool> {
+                Ok(self.withdraw_unfilled(store)? | self.remove_empty_slabs(store)?)
+            })? {
+                placed = self.place(store, sealed, filling);
+            }
+        }
+        placed.and_then(|()| self.write_slots(store, filling, Cause::Flush, check))
     }
 
     /// Undoes what was placed.
@@ -336,21 +362,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes what was placed, and makes it durable.
+    /// Writes what was placed, and makes it durable; `false` if the medium cannot read some of the pages: their slots are not given out any more.
     fn write_slots(
         &self,
         store: &Store,
         filling: &Filling<'_>,
         cause: Cause,
         check: &dyn Fn(u64) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let _pen = store.pen.take();
         // Without an index, which would outlive what others make of it meanwhile.
         let with_new = self.current.load().contents.with_index(Index::default());
         let with_new = with_new.with(filling.new_slabs.values());
         let new: BTreeSet<u64> = filling.new_slabs.keys().copied().collect();
         let mut writes: PageVec<&Write<'_>> = filling.unwritten().collect();
-        let mut touched = fill(&self.tiers, &with_new, &new, &mut writes, None, cause, check)?;
+        let Written { mut touched, spoiled } =
+            fill(&self.tiers, &with_new, &new, &mut writes, None, cause, check)?;
+        if !spoiled.is_empty() {
+            let mut state = store.state.lock();
+            spoiled.into_iter().for_each(|(slab, slots)| state.space.spoil(slab, slots));
+            return Ok(false);
+        }
         // Nothing may have come into one that was made.
         let is_left = |slab: &&Arc<Slab>| touched.iter().all(|other| other.meta.number != slab.meta.number);
         let left: Vec<Arc<Slab>> = filling.new_slabs.values().filter(is_left).cloned().collect();
@@ -362,7 +394,10 @@ impl Engine {
         let syncs = cause != Cause::Promotion || !planted::has(Bug::PromotionSyncDropped);
         let synced = touched.iter().filter(|_| syncs).try_for_each(|slab| slab.sync());
         synced.inspect_err(|error| self.fail(error))?;
-        if new.is_empty() { Ok(()) } else { self.tiers.get(SLAB_TIER)?.sync_names() }
+        if !new.is_empty() {
+            self.tiers.get(SLAB_TIER)?.sync_names()?;
+        }
+        Ok(true)
     }
 
     /// Puts what was written into the contents, in place of what it shadows; what these were before.

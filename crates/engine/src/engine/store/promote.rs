@@ -225,10 +225,13 @@ impl Engine {
         }
         let mut filling = Filling::default();
         let raised = self.raise(store, &rising, room, &mut filling);
+        if matches!(raised, Ok(false)) {
+            self.give_back(store, &mut filling);
+        }
         if raised.is_ok() && filling.placed.is_empty() {
             return Ok(());
         }
-        let committed = raised.and_then(|()| self.commit_promotion(store, &rising, &filling));
+        let committed = raised.and_then(|_| self.commit_promotion(store, &rising, &filling));
         if let Err(error) = committed {
             if self.failure.get().is_none() || is_refusal(&error) {
                 self.give_back(store, &mut filling);
@@ -240,14 +243,14 @@ impl Engine {
     }
 
     /// Writes objects that rise into free slots, up to `room` bytes of these, while the tier has room in new slabs, too; who
-    /// finds none stays below.
+    /// finds none stays below. `false` if some cannot be written to, and all stay.
     pub(super) fn raise<'a>(
         &self,
         store: &Store,
         rising: &'a Rising,
         mut room: u64,
         filling: &mut Filling<'a>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         for entry in rising.entries() {
             let bytes = slot_bytes(object_bytes(&entry));
             let Some(left) = room.checked_sub(bytes) else { continue };

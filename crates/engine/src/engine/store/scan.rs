@@ -78,7 +78,7 @@ impl Found {
             false => live.iter().collect(),
         };
         slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
-            match slab.decode_head(slot, bytes) {
+            match bytes.and_then(|bytes| slab.decode_head(slot, bytes)) {
                 Ok(head) => {
                     // Whether a table has the same is no longer known: it is taken for no copy.
                     let location = Location { slab: slab.meta.number, slot, holds: holds_of(head.trailer) };
