@@ -361,6 +361,27 @@ fn what_the_medium_cannot_read_is_damaged_and_writes_go_on_around_it() {
 }
 
 #[test]
+fn an_open_that_cannot_tell_whose_an_unreadable_slot_is_fails() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        fill(&db);
+        let slab = slab_of_some(&db);
+        let crashed = disk.kill();
+        drop(db);
+        let open = || Db::open_in(&options, world(sched, &crashed, &options));
+        let reads = Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named(&slab);
+        crashed.set_faults(vec![reads.touching(4096..8192).since(1)]);
+        let error = open().unwrap_err().to_string();
+        assert!([&slab[..], "slot", "medium"].iter().all(|part| error.contains(part)), "{error}");
+        crashed.set_faults(Vec::new());
+        let db = open().unwrap();
+        assert!((0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1)));
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_read_that_fails_once_damages_nothing() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);

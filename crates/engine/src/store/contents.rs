@@ -242,7 +242,7 @@ impl Contents {
     }
 
     /// Reads what lies between two positions, and remembers which slots are damaged: two bytes for each slot of a slab that has one. None of
-    /// them is used for something else while these contents are held.
+    /// them is used for something else while these contents are held. How many are damaged that were not known to be.
     ///
     /// # Errors
     /// What the device says.
@@ -252,7 +252,8 @@ impl Contents {
         to: Position,
         tiers: &Tiers,
         cause: Cause,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let mut lost = 0;
         let (mut slots, mut at) = (BTreeMap::<u64, Vec<u32>>::new(), from);
         while at < to
             && let Some(location) = self.index.location(at)
@@ -268,10 +269,11 @@ impl Contents {
                 if bytes.and_then(|bytes| slab.decode(slot, bytes)).is_err() {
                     slab.lose(slot);
                     self.slabs.lost_slots.fetch_add(1, Ordering::Relaxed);
+                    lost += 1;
                 }
             })?;
         }
-        Ok(())
+        Ok(lost)
     }
 
     fn sampled(

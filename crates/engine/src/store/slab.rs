@@ -391,14 +391,40 @@ impl Slab {
     pub(crate) fn read_through(&self, device: &dyn Device, slot: u32) -> Result<SlotBytes> {
         let pages = self.pages(slot);
         let mut buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-        read_twice(device, &mut buffer, pages.start).map_err(|source| match self.lost() {
-            Some(why) => self.corrupt(slot, why),
-            None if is_unreadable(&source) => {
-                self.corrupt(slot, format_args!("the medium cannot read it: {source}"))
+        let unreadable = match read_twice(device, &mut buffer, pages.start) {
+            Err(source) if is_unreadable(&source) && !self.is_lost => {
+                self.read_what_can_be(device, &mut buffer, pages.start)?;
+                Some(source)
             }
-            None => self.failed("read", source),
-        })?;
-        Ok(SlotBytes::new(self, slot, Arc::new(buffer), pages.start))
+            read => {
+                read.map_err(|source| match self.lost() {
+                    Some(why) => self.corrupt(slot, why),
+                    None => self.failed("read", source),
+                })?;
+                None
+            }
+        };
+        let bytes = SlotBytes::new(self, slot, Arc::new(buffer), pages.start);
+        match unreadable {
+            // The object may end before what cannot be read.
+            Some(source) if self.decode_object(slot, bytes.bytes()).is_err() => {
+                Err(self.corrupt(slot, format_args!("the medium cannot read it: {source}")))
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Reads page by page; zeros for those that the medium cannot read.
+    fn read_what_can_be(&self, device: &dyn Device, buffer: &mut [u8], start: u64) -> Result<()> {
+        let mut at = start;
+        for page in buffer.chunks_mut(ALIGNMENT) {
+            match read_twice(device, page, at) {
+                Err(source) if is_unreadable(&source) => page.fill(0),
+                read => read.map_err(|source| self.failed("read", source))?,
+            }
+            at += page.len() as u64;
+        }
+        Ok(())
     }
 
     /// Reads `slots`, which ascend, and hands over each one's bytes, or why the medium cannot read them.

@@ -37,6 +37,7 @@ use crate::version::{Catalog, Edit};
 use cuesta_device::Cause;
 use cuesta_sched::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec;
@@ -197,8 +198,12 @@ impl Engine {
                 announced.filled.extend(filled);
                 Ok(Filled::All)
             }
+            // What others were promised may be in these pages.
+            Ok(_) => Err(Error::io(
+                "write to announced slots",
+                io::Error::other("the medium cannot read their pages"),
+            )),
             // The slots wait for the memtable's flush; if they have the entries, the log is to have the same.
-            Ok(_) => Ok(Filled::Perhaps),
             Err(error) if *error.kind() == ErrorKind::Full => Ok(Filled::Perhaps),
             Err(error) => Err(error),
         }

@@ -229,12 +229,17 @@ impl Engine {
         let _held = self.tables.cache.memory().charge(Holder::Jobs, entries * PLANNED_BYTES);
         self.tables.cache.fit();
         let mut result = self.demote_from(store, &contents, &version, demotion, &range);
-        if result.as_ref().is_err_and(Error::is_corrupt) {
+        // Where no other slot is damaged than before, a table is.
+        while result.as_ref().is_err_and(Error::is_corrupt) {
             let (from, to) = (index.seek(demotion.from), index.seek(demotion.to));
-            // Where no slot is damaged, a table is, and says so again.
-            result = contents
-                .lose_damaged(from, to, &self.tiers, Cause::Demotion)
-                .and_then(|()| self.demote_from(store, &contents, &version, demotion, &range));
+            match contents.lose_damaged(from, to, &self.tiers, Cause::Demotion) {
+                Ok(0) => break,
+                Ok(_) => result = self.demote_from(store, &contents, &version, demotion, &range),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
         }
         let mut state = store.state.lock();
         if let Some(i) = state.moving.iter().position(|moving| *moving == range) {

@@ -280,7 +280,8 @@ impl Engine {
             }
             // Slots elsewhere may do.
             self.give_back(store, &mut filling);
-            written = self.place_and_write(store, sealed, &mut filling, &check);
+            written =
+                self.check_open().and_then(|()| self.place_and_write(store, sealed, &mut filling, &check));
         }
         let committed = written.and_then(|is_whole| {
             if !is_whole {

@@ -77,8 +77,16 @@ impl Found {
             true => (0..slab.meta.slots).collect(),
             false => live.iter().collect(),
         };
+        let mut unreadable = None;
         slab.read_slots(tiers, &slots, Cause::Recovery, &mut |slot, bytes| {
-            match bytes.and_then(|bytes| slab.decode_head(slot, bytes)) {
+            let bytes = match bytes {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    unreadable.get_or_insert(error);
+                    return;
+                }
+            };
+            match slab.decode_head(slot, bytes) {
                 Ok(head) => {
                     // Whether a table has the same is no longer known: it is taken for no copy.
                     let location = Location { slab: slab.meta.number, slot, holds: holds_of(head.trailer) };
@@ -95,7 +103,9 @@ impl Found {
                 Err(_) if planted::has(Bug::FreedSlotBelieved) => {}
                 Err(error) => damaged.add(1, error),
             }
-        })
+        })?;
+        // Whose it is nobody knows; when it can be read again some day, what was written or deleted meanwhile would have been forgotten.
+        unreadable.map_or(Ok(()), Err)
     }
 
     /// An index of them; none are left.
