@@ -12,7 +12,7 @@ use crate::key::{Entry, Seq};
 use crate::log::{BatchEntries, Chain, RecordReader, Step, check_manifest_end, replay};
 use crate::options::{Create, Options};
 use crate::store::{Object, SHAPE_BYTES, Slab, SlabMeta, SlabState, decode_slot};
-use crate::table::{Table, describe_meta};
+use crate::table::{Table, describe_meta, walk_alone};
 use crate::tier::{MEMORY_NAME, Tiers, open_directory};
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
@@ -310,7 +310,7 @@ fn describe_slab(place: Place, device: Arc<dyn Device>, out: &mut dyn Write) -> 
 }
 
 /// Prints one file of a store in words. A table's data part is read by what its meta part says: the file `meta`, or
-/// else the one of that name beside it. Of persistent memory it says where to look: what its pieces are is in the manifest.
+/// else the one of that name beside it, and without it where there is none. Of persistent memory it says where to look: what its pieces are is in the manifest.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Unsupported` for a newer format, `Corrupt` for a damaged or foreign file.
@@ -327,18 +327,14 @@ pub fn inspect(path: &Path, meta: Option<&Path>, out: &mut dyn Write) -> Result<
             ),
         );
     }
-    let meta = |file: FileId| {
+    let open_meta = |file: FileId| {
         let beside = path.with_file_name(file.to_string());
-        open_file(meta.unwrap_or(&beside)).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                let message =
-                    format!("a data part is read by way of its meta part, and {error}; say where it is");
-                Error::new(ErrorKind::NotFound, message)
-            }
-            _ => error,
-        })
+        match open_file(meta.unwrap_or(&beside)) {
+            Err(error) if *error.kind() == ErrorKind::NotFound && meta.is_none() => Ok(None),
+            opened => opened.map(Some),
+        }
     };
-    inspect_device(&path.display().to_string(), device, &meta, out)
+    inspect_device(&path.display().to_string(), device, &open_meta, out)
 }
 
 /// Prints a table of a store in words, wherever its parts are: what the manifest and the table say of it, then its entries; of a floor
@@ -394,7 +390,7 @@ fn open_file(path: &Path) -> Result<Arc<dyn Device>> {
 fn inspect_device(
     name: &str,
     device: Arc<dyn Device>,
-    open_meta: &dyn Fn(FileId) -> Result<Arc<dyn Device>>,
+    open_meta: &dyn Fn(FileId) -> Result<Option<Arc<dyn Device>>>,
     out: &mut dyn Write,
 ) -> Result<()> {
     let mut window = Window::new(device.clone(), FileId::new(FileKind::Superblock, 0))?;
@@ -423,9 +419,20 @@ fn inspect_device(
         FileKind::Meta => describe_meta(Place { store, file, offset: 0 }, device, out),
         FileKind::Data => {
             let meta = open_meta(FileId::new(FileKind::Meta, file.number))?;
+            if meta.is_none() {
+                say(
+                    out,
+                    format_args!("its meta part is not beside it, so blocks are told by their checksums\n"),
+                )?;
+            }
             let describe =
                 &mut |entry: Entry<'_>| say(out, format_args!("{}\n", short(&format!("{entry:?}"))));
-            Table::open(store, file.number, (device, meta), None, Arc::default())?.walk(describe)
+            match meta {
+                Some(meta) => {
+                    Table::open(store, file.number, (device, meta), None, Arc::default())?.walk(describe)
+                }
+                None => walk_alone(Place { store, file, offset: 0 }, device, describe),
+            }
         }
         FileKind::Slab => describe_slab(Place { store, file, offset: 0 }, device, out),
         FileKind::Superblock => Err(Error::corrupt(name, 0, "a superblock with a file header")),

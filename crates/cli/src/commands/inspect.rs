@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// The file
     #[arg(conflicts_with = "table")]
     file: Option<PathBuf>,
-    /// The meta part that goes with a table's data part [default: that of the same number beside it]
+    /// The meta part that goes with a table's data part [default: that of the same number beside it; without any, blocks are told by their checksums]
     #[arg(long, value_name = "FILE", requires = "file")]
     meta: Option<PathBuf>,
     /// The table of this number, as `explain` and the manifest name it

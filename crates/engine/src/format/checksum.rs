@@ -36,6 +36,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The checksum of what led to `sum`, and of `part` behind it.
+    pub(crate) fn checksum_on(sum: u32, part: &[u8]) -> u32 {
+        crc32c::crc32c_append(sum, part)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::file::FileKind;

@@ -360,6 +360,18 @@ pub(crate) fn describe_meta(place: Place, device: Arc<dyn Device>, out: &mut dyn
     blocks::describe_meta(place, device, out)
 }
 
+/// Hands every entry of a data part to `each`, in order, without its meta part.
+///
+/// # Errors
+/// `Corrupt` where blocks were damaged, once all others have been handed over; what the device and `each` say.
+pub(crate) fn walk_alone(
+    place: Place,
+    device: Arc<dyn Device>,
+    each: &mut dyn FnMut(Entry<'_>) -> Result<()>,
+) -> Result<()> {
+    blocks::walk_alone(place, device, each)
+}
+
 impl Cursor for TableCursor {
     fn begin(&mut self, target: Target<'_>) -> Result<()> {
         match self {

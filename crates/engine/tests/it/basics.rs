@@ -144,6 +144,63 @@ fn indexes_of_runs_in_blocks_say_where_to_go_on_below() {
 }
 
 #[test]
+fn a_table_can_be_read_without_its_meta_part_but_for_what_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = small(dir.path());
+    options.tiers[0].compression = cuesta::Compression::Lz4;
+    let db = Db::open(&options).unwrap();
+    let mut noise = 1u64;
+    let mut random = |bytes: usize| -> Vec<u8> {
+        std::iter::repeat_with(|| {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (noise >> 56) as u8
+        })
+        .take(bytes)
+        .collect()
+    };
+    // Blocks that are packed, that are not, one of zeros and one that is long.
+    (0..300).for_each(|i| assert!(db.put(key(i), b"over and over ".repeat(5)).is_ok()));
+    (300..600).for_each(|i| assert!(db.put(key(i), random(70)).is_ok()));
+    db.put(key(600), vec![0; 9_000]).unwrap();
+    db.put(key(601), random(200_000)).unwrap();
+    (602..700).for_each(|i| assert!(db.put(key(i), random(70)).is_ok()));
+    db.flush().unwrap();
+    db.close().unwrap();
+    let parts = |kind: &str| -> Vec<std::path::PathBuf> {
+        let dirs = ["fast", "capacity"].map(|tier| std::fs::read_dir(dir.path().join(tier)).unwrap());
+        let files = dirs.into_iter().flatten().map(|file| file.unwrap().path());
+        files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind)).collect()
+    };
+    let inspect = |path: &Path| {
+        let mut text = String::new();
+        let inspected = cuesta::inspect(path, None, &mut text);
+        let entries: Vec<String> =
+            text.lines().filter(|line| line.contains("key")).map(str::to_owned).collect();
+        (entries, inspected)
+    };
+    let with_meta: Vec<_> = parts("data-").iter().map(|data| inspect(data).0).collect();
+    assert_eq!(with_meta.iter().flatten().count(), 700);
+    parts("meta-").iter().for_each(|meta| std::fs::remove_file(meta).unwrap());
+    let mut missing = 0;
+    for (data, with_meta) in parts("data-").iter().zip(&with_meta) {
+        let (alone, inspected) = inspect(data);
+        inspected.unwrap();
+        assert_eq!(alone, *with_meta);
+        // A bit of the first block, or the second.
+        let mut bytes = std::fs::read(data).unwrap();
+        let at = bytes.len().min(5_100) - 4_000;
+        bytes[at] ^= 4;
+        std::fs::write(data, bytes).unwrap();
+        let (alone, inspected) = inspect(data);
+        let error = inspected.unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains("data-"), "{error}");
+        assert!(alone.len() < with_meta.len() && alone.iter().all(|entry| with_meta.contains(entry)));
+        missing += with_meta.len() - alone.len();
+    }
+    assert!(missing < 400, "{missing}");
+}
+
+#[test]
 fn batches_span_keyspaces_and_keyspaces_are_apart() {
     let dir = tempfile::tempdir().unwrap();
     let options = small(dir.path());

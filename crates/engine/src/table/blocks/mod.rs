@@ -11,12 +11,14 @@
 //! of the meta part each), and one data block (cache, else one aligned read of at most 8 KiB for blocks of the usual
 //! size). A hit in the cache copies nothing and allocates nothing; a value is handed out as part of its block.
 
+mod alone;
 mod block;
 mod cursor;
 mod index;
 mod verify;
 mod writer;
 
+pub(super) use alone::walk_alone;
 pub(super) use cursor::BlocksCursor;
 pub(super) use verify::{describe_meta, verify, walk};
 pub(crate) use writer::{BlocksWriter, WriterOptions};
