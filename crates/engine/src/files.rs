@@ -422,7 +422,9 @@ fn inspect_device(
             if meta.is_none() {
                 say(
                     out,
-                    format_args!("its meta part is not beside it, so blocks are told by their checksums\n"),
+                    format_args!(
+                        "its meta part is not beside it, and nobody said where it is: blocks are told by their checksums\n"
+                    ),
                 )?;
             }
             let describe =

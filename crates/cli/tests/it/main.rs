@@ -165,9 +165,11 @@ fn every_file_is_described() {
     assert!(told.contains("bash #") && told.contains("Put"), "{told}");
     std::fs::rename(shell.path().join("cuesta-data/fast").join(&meta), shell.path().join("elsewhere"))
         .unwrap();
-    let (code, told) = shell.fails(&["inspect", &format!("cuesta-data/fast/{data}")]);
-    assert!(code == 1 && told.contains("say where it is"), "{told}");
-    shell.ok(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "elsewhere"]);
+    let alone = shell.ok(&["inspect", &format!("cuesta-data/fast/{data}")]);
+    assert!(alone.contains("told by their checksums") && alone.contains("bash #"), "{alone}");
+    let told = shell.ok(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "elsewhere"]);
+    assert!(told.contains("bash #") && !told.contains("checksums"), "{told}");
+    assert_eq!(shell.fails(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "absent"]).0, 1);
     shell.write("note", "not a store's file, but long enough to be one: 0123456789 0123456789");
     assert_eq!(shell.fails(&["inspect", "note"]).0, 3);
     assert_eq!(shell.fails(&["inspect", "absent"]).0, 1);
