@@ -8,7 +8,8 @@
 //! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
 //! holds a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
 //! has most of them, so that neighbours share a page and its read and write. Slots that are filled before an edit names them are of
-//! slabs that are closed to everybody else meanwhile.
+//! slabs that are closed to everybody else meanwhile. A slot with bytes in a page that the medium cannot read is *spoiled*: once nobody uses it, it is *retired*,
+//! and not given out as long as the store is open.
 
 use super::contents::Moment;
 use super::generation::Generations;
