@@ -33,13 +33,12 @@ impl Candidate {
         let Some(guard) = self.guard(level) else { return (Vec::new(), AFTER_ALL.to_vec()) };
         let begins = |at: usize| guard.smallest_of(&guard.piles[at]).to_vec();
         let from = if self.piles.start == 0 { guard.start.clone() } else { begins(self.piles.start) };
-        let to = if self.piles.end < guard.piles.len() { begins(self.piles.end) } else { self.ends(level) };
+        let to = if self.piles.end < guard.piles.len() {
+            begins(self.piles.end)
+        } else {
+            level.end_of(self.guard)
+        };
         (from, to)
-    }
-
-    /// Where its guard ends.
-    fn ends(&self, level: &LevelView) -> Vec<u8> {
-        level.guards.get(self.guard + 1).map_or_else(|| AFTER_ALL.to_vec(), |next| next.start.clone())
     }
 }
 

@@ -8,7 +8,7 @@
 //! as many together become one. Demotions keep within a guard. What runs has read the bounds among its keys, so none is
 //! put there meanwhile; to take one away is no harm to anybody, but one change at a time is.
 
-use super::{AFTER_ALL, GuardView, LevelView, Plan, View};
+use super::{GuardView, LevelView, Plan, View};
 use std::sync::Arc;
 
 /// The next change of the guards of a level, if one is due. Linear in guards.
@@ -20,10 +20,11 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
 }
 
 fn cut(view: &View, level: usize, seen: &LevelView) -> Option<Plan> {
-    let large = seen.guards.iter().enumerate().filter(|(_, guard)| guard.piles.len() > 2 * view.guard_piles);
-    large.into_iter().find_map(|(at, guard)| {
+    let mut large =
+        seen.guards.iter().enumerate().filter(|(_, guard)| guard.piles.len() > 2 * view.guard_piles);
+    large.find_map(|(at, guard)| {
         let added = cuts(view, level, guard);
-        let (from, to) = (guard.start.clone(), ends(seen, at));
+        let (from, to) = (guard.start.clone(), seen.end_of(at));
         (!added.is_empty()).then(|| Plan::CutGuards { level, added, removed: Vec::new(), from, to })
     })
 }
@@ -60,7 +61,7 @@ fn join(view: &View, level: usize, seen: &LevelView) -> Option<Plan> {
     };
     (0..guards.len()).find_map(|at| {
         let count = Some(together(at)).filter(|count| *count > 0)?;
-        let (from, to) = (guards[at].start.clone(), ends(seen, at + count));
+        let (from, to) = (guards[at].start.clone(), seen.end_of(at + count));
         let is_met = view.running.iter().any(|plan| {
             let is_of_level = (plan.level..=plan.output_level).contains(&level);
             is_of_level && plan.from < to && from < plan.to
@@ -68,11 +69,6 @@ fn join(view: &View, level: usize, seen: &LevelView) -> Option<Plan> {
         let removed = guards[at + 1..=at + count].iter().map(|guard| guard.start.clone()).collect();
         (!is_met).then(|| Plan::CutGuards { level, added: Vec::new(), removed, from, to })
     })
-}
-
-/// Where a guard ends.
-fn ends(seen: &LevelView, at: usize) -> Vec<u8> {
-    seen.guards.get(at + 1).map_or_else(|| AFTER_ALL.to_vec(), |next| next.start.clone())
 }
 
 #[cfg(test)]

@@ -333,6 +333,11 @@ impl LevelView {
         Self { guards, bytes }
     }
 
+    /// The first key behind a guard.
+    pub(crate) fn end_of(&self, guard: usize) -> Vec<u8> {
+        self.guards.get(guard + 1).map_or_else(|| AFTER_ALL.to_vec(), |next| next.start.clone())
+    }
+
     /// Every run, guard by guard, newest first in each.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &RunView> {
         self.guards.iter().flat_map(|guard| &guard.runs)

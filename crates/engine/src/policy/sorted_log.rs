@@ -300,6 +300,22 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_down_across_guards_meets_the_piles_of_each() {
+        let tiers = "laid 4\ntier 10 free 1\ntier 9000 free 8000";
+        let upper = "L6: 1[a..k,18]@1";
+        // On two runs in one guard and on one in the other: newer than both.
+        let last = "L7: 3[b..d,6]@1 | 8[a..d,90]@1 / f:9[f..l,90]@1";
+        check(&format!("{tiers}\n{upper}\n{last}"), expect!["merge L6: #1 onto L7, as run 101 [a..k]"]);
+        // As many as there may be in one of them: all that it meets in both is merged, of each what lies there.
+        let last =
+            "L7: 3[b..c,6]@1 | 4[b..d,6]@1 | 5[c..d,6]@1 | 8[a..d,90]@1 / f:7[x..y,6]@1 | 9[f..l,90]@1";
+        check(
+            &format!("{tiers}\n{upper}\n{last}"),
+            expect!["merge L6: #1 #3 #4 #5 L7: #8 #9 into L7 [a..l], tombstones go"],
+        );
+    }
+
+    #[test]
     fn what_lies_across_many_is_merged_where_demotions_meet_it() {
         let last = "L7: 3[b..e,6] | 8[a..c,40] 9[d..f,40]";
         check(last, expect!["merge L7: #3 L7: #8 #9 into L7 [a..f], tombstones go"]);

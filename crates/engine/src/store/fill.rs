@@ -9,13 +9,13 @@
 
 use super::contents::Contents;
 use super::index::Location;
-use super::slab::{Slab, pages_of, read_twice};
+use super::slab::{Slab, pages_of};
 use super::slot::{early_bytes, encode, object_bytes};
 use crate::error::Result;
 use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
-use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, ReadRequest, Ticket, WriteRequest, is_unreadable};
+use cuesta_device::{AlignedBuf, Cause, Device, ReadRequest, Ticket, WriteRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,21 +62,12 @@ impl Run<'_, '_> {
 
     /// Its pages as they are now.
     fn end_read(&self, read: Ticket) -> Result<Pages> {
-        let failed = |source| self.slab.failed("read", source);
-        let mut buffer = match read.wait() {
-            Err(source) if is_unreadable(&source) => AlignedBuf::zeroed(self.bytes() as usize),
-            read => return read.map(Pages::Read).map_err(failed),
-        };
-        let (mut at, mut spoiled) = (self.pages.start, Vec::new());
-        for page in buffer.chunks_mut(ALIGNMENT) {
-            match read_twice(self.device.as_ref(), page, at) {
-                Err(source) if is_unreadable(&source) => {
-                    spoiled.push(self.slab.slots_in(&(at..at + page.len() as u64)));
-                }
-                read => read.map_err(failed)?,
-            }
-            at += page.len() as u64;
+        if let Some(buffer) = self.slab.end_read(read)? {
+            return Ok(Pages::Read(buffer));
         }
+        let mut buffer = AlignedBuf::zeroed(self.bytes() as usize);
+        let unreadable = self.slab.read_what_can_be(self.device.as_ref(), &mut buffer, self.pages.start)?;
+        let spoiled: Vec<Range<u32>> = unreadable.iter().map(|pages| self.slab.slots_in(pages)).collect();
         Ok(if spoiled.is_empty() { Pages::Read(buffer) } else { Pages::Spoiled(spoiled) })
     }
 

@@ -169,7 +169,7 @@ pub(crate) fn pages_of(from: u64, to: u64) -> Range<u64> {
 }
 
 /// Reads; once more where the medium says that it cannot.
-pub(super) fn read_twice(device: &dyn Device, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+fn read_twice(device: &dyn Device, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     match device.read_at(buffer, offset) {
         Err(source) if is_unreadable(&source) => device.read_at(buffer, offset),
         read => read,
@@ -414,17 +414,26 @@ impl Slab {
         }
     }
 
-    /// Reads page by page; zeros for those that the medium cannot read.
-    fn read_what_can_be(&self, device: &dyn Device, buffer: &mut [u8], start: u64) -> Result<()> {
-        let mut at = start;
+    /// Reads page by page: which pages the medium cannot read, of which zeros are left.
+    pub(super) fn read_what_can_be(
+        &self,
+        device: &dyn Device,
+        buffer: &mut [u8],
+        start: u64,
+    ) -> Result<Vec<Range<u64>>> {
+        let (mut at, mut unreadable) = (start, Vec::new());
         for page in buffer.chunks_mut(ALIGNMENT) {
+            let end = at + page.len() as u64;
             match read_twice(device, page, at) {
-                Err(source) if is_unreadable(&source) => page.fill(0),
+                Err(source) if is_unreadable(&source) => {
+                    page.fill(0);
+                    unreadable.push(at..end);
+                }
                 read => read.map_err(|source| self.failed("read", source))?,
             }
-            at += page.len() as u64;
+            at = end;
         }
-        Ok(())
+        Ok(unreadable)
     }
 
     /// Reads `slots`, which ascend, and hands over each one's bytes, or why the medium cannot read them.
