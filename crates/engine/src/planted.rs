@@ -75,6 +75,8 @@ pub enum Bug {
     SettledUnwritten,
     TombstonesDroppedOnTop,
     FlushedPartly,
+    MoveTakesOlder,
+    MoveForgotten,
     SlotsUnannounced,
     AnnouncedUnsynced,
     HoleInSlots,
@@ -111,7 +113,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 95] = [
+    pub const ALL: [Self; 97] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -175,6 +177,8 @@ impl Bug {
         Self::SettledUnwritten,
         Self::TombstonesDroppedOnTop,
         Self::FlushedPartly,
+        Self::MoveTakesOlder,
+        Self::MoveForgotten,
         Self::SlotsUnannounced,
         Self::AnnouncedUnsynced,
         Self::HoleInSlots,

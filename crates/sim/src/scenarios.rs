@@ -255,7 +255,7 @@ impl<'a> Actor<'a> {
         for i in keys.clone().chain(keys) {
             let key = format!("fill{:03}", i * 37 % 100);
             let Some(Ok(found)) = self.db.as_ref().map(|db| db.get(&key)) else { return };
-            if self.disk.is_cut() || self.refused || self.faults_struck + self.disk.faults_struck() > 0 {
+            if self.is_disturbed() {
                 return;
             }
             let there = self.model.now().get("").and_then(|all| all.get(key.as_bytes()));
@@ -264,6 +264,11 @@ impl<'a> Actor<'a> {
                 self.violation = self.violation.take().or(Some(what));
             }
         }
+    }
+
+    /// Something has struck that a script does not go on after.
+    fn is_disturbed(&self) -> bool {
+        self.disk.is_cut() || self.refused || self.faults_struck + self.disk.faults_struck() > 0
     }
 
     /// Lets time pass, in which workers find something to do.
@@ -313,11 +318,17 @@ impl<'a> Actor<'a> {
                 return;
             }
         }
-        let is_disturbed =
-            self.disk.is_cut() || self.refused || self.faults_struck + self.disk.faults_struck() > 0;
-        if !is_disturbed {
+        if !self.is_disturbed() {
             let what = format!("{ROUNDS} rounds did not bring it about: {:?}", self.shape());
             self.violation = self.violation.take().or(Some(what));
+        }
+    }
+
+    /// Objects were moved to vacate slabs, or the script is none, unless something disturbed it.
+    fn moved(&mut self) {
+        let objects = self.db.as_ref().and_then(|db| db.stats().objects);
+        if !self.is_disturbed() && objects.is_none_or(|objects| objects.moved == 0) {
+            self.violation = self.violation.take().or(Some("no slab was vacated".to_owned()));
         }
     }
 
@@ -346,6 +357,8 @@ impl<'a> Actor<'a> {
 }
 
 const V: Option<&[u8]> = Some(b"value");
+/// Objects of which slabs are full where the tier is small.
+const SMALL_ONES: usize = 320;
 
 /// What the levels below the first look like.
 #[derive(Clone, Debug, Default)]
@@ -615,6 +628,32 @@ pub const ALL: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "slabs are vacated for what is larger",
+        before: |a| {
+            a.open();
+            if has_objects(&a.options) {
+                // Two to a slab, and as many as there is room for.
+                small_ones(a, |_| true, Some(&[1; 1500]));
+                a.flush();
+                a.settle();
+            }
+        },
+        during: |a| {
+            if !has_objects(&a.options) {
+                return;
+            }
+            small_ones(a, |i| i % 2 == 0, None);
+            a.flush();
+            a.fill(24, 3000);
+            a.write(&[("small001", Some(b"since")), ("small003", None)], Durability::Os);
+            a.flush();
+            a.fill(24, 3500);
+            a.flush();
+            a.moved();
+            a.write(&[("after", V)], Durability::Sync);
+        },
+    },
+    Scenario {
         name: "several logs replayed",
         before: |a| {
             a.open();
@@ -872,6 +911,15 @@ pub const ALL: &[Scenario] = &[
         },
     },
 ];
+
+/// Writes, or deletes, those of the small objects, in batches.
+fn small_ones(a: &mut Actor<'_>, which: impl Fn(usize) -> bool, value: Option<&[u8]>) {
+    let keys: Vec<String> = (0..SMALL_ONES).filter(|i| which(*i)).map(|i| format!("small{i:03}")).collect();
+    for keys in keys.chunks(20) {
+        let pairs: Vec<(&str, Option<&[u8]>)> = keys.iter().map(|key| (key.as_str(), value)).collect();
+        a.write(&pairs, Durability::Os);
+    }
+}
 
 /// Where guards may have several runs, brings a store to where one is below level 0.
 fn one_run(a: &mut Actor<'_>) {

@@ -418,8 +418,12 @@ fn for_a_damaged_copy_its_original_answers() {
             read_twice(&db, &below);
             sched.sleep(std::time::Duration::from_secs(3));
         }
+        let lies = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) > 0;
+        // Those that have no slab in common with what is in the store alone.
+        let others = (0..1000).filter(|i| lies(i) && !below.contains(i));
+        let others: BTreeSet<String> = others.map(|i| slab_of(&db, &many(i))).collect();
         let copies: Vec<u64> =
-            below.iter().copied().filter(|i| lie_in(&db, "store", std::iter::once(*i)) > 0).collect();
+            below.iter().copied().filter(|i| lies(i) && !others.contains(&slab_of(&db, &many(*i)))).collect();
         assert!(copies.len() > 20, "{} came up", copies.len());
         let slabs = copies.iter().map(|i| slab_of(&db, &many(*i)));
         let slabs: Vec<String> = slabs.collect::<BTreeSet<_>>().into_iter().collect();
@@ -761,6 +765,59 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
         db.close().unwrap();
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         assert!(check(&db));
+        db.close().unwrap();
+    });
+}
+
+/// How many small objects [`outgrow`] writes.
+const SMALL: u64 = 16_000;
+
+/// Small objects, of which every fourth is asked for again and again, and more of them than the slabs have room for; then large ones, with the same
+/// reads in between.
+fn outgrow(db: &Db) {
+    let read = |turn: u64| {
+        for i in (0..SMALL / 4).filter(|j| j % 200 == turn % 200) {
+            assert_eq!(db.get(many(4 * i)).unwrap().unwrap()[..], vec![i as u8; 100]);
+        }
+    };
+    let put = |i: u64| assert!(db.put(many(i), vec![(i / 4) as u8; 100]).is_ok());
+    (0..SMALL).filter(|i| i.is_multiple_of(4)).for_each(put);
+    for i in (0..SMALL).filter(|i| !i.is_multiple_of(4)) {
+        put(i);
+        read(i);
+    }
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+    for i in 0..1000 {
+        db.put(format!("large{i}"), value(i, 2)).unwrap();
+        read(i);
+    }
+    db.flush().unwrap();
+    db.wait_for_background().unwrap();
+}
+
+#[test]
+fn objects_that_are_larger_take_slabs_of_what_is_smaller_and_heat_stays() {
+    on_a_disk(|sched, disk| {
+        let options = Options { memory_bytes: 8 << 20, ..half(PromoteReads::Never) };
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        outgrow(&db);
+        assert!(db.stats().objects.unwrap().moved > 200, "{}", db.stats());
+        let warm = lie_in(&db, "store", (0..SMALL).filter(|i| i.is_multiple_of(4)));
+        // If nothing moved but down, none of them would be left.
+        assert!(warm > 300, "{warm}\n{}", db.stats());
+        let check = |db: &Db| {
+            for i in 0..SMALL {
+                assert_eq!(db.get(many(i)).unwrap().unwrap()[..], vec![(i / 4) as u8; 100], "{i}");
+            }
+            (0..1000)
+                .for_each(|i| assert_eq!(db.get(format!("large{i}")).unwrap().unwrap()[..], value(i, 2)));
+        };
+        check(&db);
+        let killed = disk.kill();
+        drop(db);
+        let db = Db::open_in(&options, world(sched, &killed.on(sched), &options)).unwrap();
+        check(&db);
         db.close().unwrap();
     });
 }

@@ -50,7 +50,7 @@ fn objects_json(of: ObjectStats) -> Value {
         "copies": of.copies, "tracked": of.tracked, "tracked_max": of.tracked_max,
         "tracked_below": of.tracked_below, "pinned_percent": of.pinned_percent, "clocks": of.clocks, "selections": of.selections, "weighed": of.weighed,
         "log_free": of.log_free, "probes": of.probes, "damaged": of.damaged, "flawed_slabs": of.flawed_slabs,
-        "lost_slots": of.lost_slots,
+        "lost_slots": of.lost_slots, "moved": of.moved,
     })
 }
 

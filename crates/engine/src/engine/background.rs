@@ -389,7 +389,11 @@ impl Engine {
     fn work(self: Arc<Self>) {
         while let Some(job) = self.next_job() {
             let run = || match &job {
-                Job::Flush => self.flush_oldest(),
+                Job::Flush => {
+                    let flushed = self.flush_oldest();
+                    self.make_room_beside();
+                    flushed
+                }
                 Job::Compact(plan) => self.compact(plan),
                 Job::Promote => self.promote(),
                 Job::Announce => self.announce(),

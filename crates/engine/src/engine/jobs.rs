@@ -682,7 +682,7 @@ impl Engine {
 
     /// Room for a whole job, so that it can end once it has begun: for data on the slowest tier that has it, for indexes
     /// and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make way for them;
-    /// beside a store of objects, at once: what lies in slabs does not make way for an index.
+    /// beside a store of objects, at once, and slabs are vacated for those of the next ([`Engine::make_room_beside`]).
     fn lease_job(&self, need: Need) -> Result<(Lease<'_>, Lease<'_>)> {
         let tiers = &self.tiers.all;
         let beside_slabs = self.objects.as_ref().is_none_or(|store| store.has_room_beside(self, need.meta));
@@ -696,6 +696,10 @@ impl Engine {
                 match tier.lease(need.data).and_then(|data| Ok((data, meta_tier.lease(need.meta)?))) {
                     Ok(leases) => {
                         self.background.want(0);
+                        let is_beside = std::ptr::eq(meta_tier, &tiers[0]);
+                        if let Some(store) = self.objects.as_ref().filter(|_| beside_slabs) {
+                            store.refuse_beside(if is_beside { 0 } else { need.meta });
+                        }
                         return Ok(leases);
                     }
                     Err(error) => full = full.or(Some(error)),

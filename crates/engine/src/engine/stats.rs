@@ -74,6 +74,8 @@ pub struct ObjectStats {
     pub free_bytes: u64,
     /// Entries that went to slots instead of the log since the store was opened ([`crate::Options::log_free`]).
     pub log_free: u64,
+    /// Objects that were moved from slot to slot since the store was opened, so that slabs could go.
+    pub moved: u64,
     /// Objects that a table has in the same version.
     pub copies: u64,
     /// Keys that the tracker knows, and for how many it has room.
@@ -319,6 +321,7 @@ impl Engine {
                 slab_bytes,
                 free_bytes,
                 log_free: store.log_free(),
+                moved: store.moved(),
                 damaged: current.contents.damaged.slots,
                 flawed_slabs: current.contents.slabs.iter().filter(|slab| slab.flaw().is_some()).count()
                     as u64,
@@ -474,6 +477,9 @@ impl fmt::Display for Stats {
             )?;
             if o.log_free > 0 {
                 writeln!(f, "log-free   {} entries went to slots at once", o.log_free)?;
+            }
+            if o.moved > 0 {
+                writeln!(f, "vacated    {} objects were moved so that slabs could go", o.moved)?;
             }
             writeln!(
                 f,

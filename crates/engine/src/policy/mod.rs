@@ -13,6 +13,7 @@ pub(crate) mod piles;
 pub(crate) mod placement;
 pub(crate) mod promotion;
 pub(crate) mod sorted_log;
+pub(crate) mod vacate;
 
 use crate::key::Seq;
 use crate::options::Options;

@@ -389,6 +389,13 @@ impl Index {
         made.finish()
     }
 
+    /// Indexes of which each begins behind the last key of the one before, as one, which shares their leaves.
+    pub(crate) fn joined(parts: &[Self]) -> Self {
+        let mut made = IndexBuilder::default();
+        parts.iter().flat_map(|part| &part.leaves).for_each(|leaf| made.share(leaf));
+        made.finish()
+    }
+
     /// The index after `changes`, each of which says where all versions of its key lie from now on.
     pub(crate) fn changed(&self, changes: &Changes) -> Self {
         self.changed_by(changes.iter())

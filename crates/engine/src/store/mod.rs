@@ -30,7 +30,7 @@ mod space;
 #[cfg(test)]
 pub(crate) use class::SLOT_BYTES_MIN;
 pub(crate) use class::slot_bytes;
-pub(crate) use contents::{Contents, Damaged, Found};
+pub(crate) use contents::{Contents, Damaged, Found, Moment};
 pub(crate) use cursor::StoreCursor;
 pub(crate) use fill::{Write, Written, fill};
 pub(crate) use generation::Generations;
@@ -41,4 +41,4 @@ pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta};
 #[cfg(test)]
 pub(crate) use slot::SLOT_HEADER_BYTES;
 pub(crate) use slot::{Object, decode as decode_slot, early_bytes, object_bytes};
-pub(crate) use space::{SlabState, SlotRun, Slots, Space};
+pub(crate) use space::{Moves, SlabState, SlotRun, Slots, Space, lies_now};

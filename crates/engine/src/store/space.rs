@@ -8,13 +8,15 @@
 //! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
 //! holds a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
 //! has most of them, so that neighbours share a page and its read and write. Slots that are filled before an edit names them are of
-//! slabs that are closed to everybody else meanwhile. A slot with bytes in a page that the medium cannot read is *spoiled*: once nobody uses it, it is *retired*,
+//! slabs that are closed to everybody else meanwhile. Of a slab that is *leaving* none is given out: what is left in it moves to slots of others
+//! ([`Space::leave`]), and who holds a moment from before learns by [`Space::moves`] where. A slot with bytes in a page that the medium cannot read is *spoiled*: once nobody uses it, it is *retired*,
 //! and not given out as long as the store is open.
 
 use super::contents::Moment;
 use super::generation::Generations;
 use super::index::{Holds, Location};
 use super::slab::SlabMeta;
+use crate::memory::Charge;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::DerefMut;
 use std::sync::{Arc, Weak};
@@ -153,18 +155,62 @@ impl Taken {
     }
 }
 
+/// What was moved from slot to slot.
+#[derive(Debug)]
+pub(crate) struct Moves {
+    /// Slab and slot, before and since.
+    places: BTreeMap<(u64, u32), (u64, u32)>,
+    _held: Charge,
+}
+
+impl Moves {
+    /// None so far; `held` is the memory that they will take.
+    pub(crate) fn new(held: Charge) -> Self {
+        Self { places: BTreeMap::new(), _held: held }
+    }
+
+    pub(crate) fn add(&mut self, from: Location, to: Location) {
+        self.places.insert((from.slab, from.slot), (to.slab, to.slot));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    fn lies_now(&self, then: Location) -> Location {
+        let now = self.places.get(&(then.slab, then.slot));
+        now.map_or(then, |(slab, slot)| Location { slab: *slab, slot: *slot, ..then })
+    }
+}
+
+/// Where that lies now which lay there at a moment that somebody holds.
+pub(crate) fn lies_now(moves: &[Arc<Moves>], then: Location) -> Location {
+    moves.iter().fold(then, |then, moves| moves.lies_now(then))
+}
+
+/// What happened to slots at the end of a moment.
+#[derive(Debug)]
+struct Waiting {
+    /// The last moment at which they were live.
+    last: Weak<Moment>,
+    freed: Vec<SlotRun>,
+    moved: Option<Arc<Moves>>,
+}
+
 /// What can be given out.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     slabs: BTreeMap<u64, Taken>,
     /// By class: the slabs, and the one that slots are given out of.
     classes: BTreeMap<u64, (Vec<u64>, Option<u64>)>,
-    /// Freed slots, and the last moment at which they were live; oldest first.
-    waiting: VecDeque<(Weak<Moment>, Vec<SlotRun>)>,
+    /// By the moment, oldest first.
+    waiting: VecDeque<Waiting>,
     /// Slabs that no edit names yet: only who has made them may use them.
     fresh: BTreeSet<u64>,
     /// Slabs of which no slot is given out any more.
     flawed: BTreeSet<u64>,
+    /// Slabs of which none is given out for now, since what is left in them moves elsewhere, or has moved.
+    leaving: BTreeSet<u64>,
     slab_bytes: u64,
     free_bytes: u64,
 }
@@ -191,18 +237,61 @@ impl Space {
     /// [`Space::reopen`]: so nobody else writes to its pages. `live` says how many slots of a slab are live; one of which more are
     /// taken is being written to.
     pub(crate) fn close(&mut self, slot_bytes: u64, live: &dyn Fn(u64) -> u32) -> Vec<Location> {
+        let most = {
+            let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
+            let is_quiet = self.quiet(live);
+            let found = slabs.iter().filter_map(|number| self.slabs.get(number));
+            let quiet = found.filter(|slab| slab.free() > 0 && is_quiet(slab));
+            let most = quiet.max_by_key(|slab| (slab.free(), std::cmp::Reverse(slab.meta.number)));
+            most.map(|slab| slab.meta.number)
+        };
+        most.map_or_else(Vec::new, |slab| self.close_slab(slab, slot_bytes))
+    }
+
+    /// Whether nobody writes to a slab: what is taken is live, as `live` says, or waits for readers.
+    fn quiet(&self, live: &dyn Fn(u64) -> u32) -> impl Fn(&Taken) -> bool {
         let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
-        for run in self.waiting.iter().flat_map(|(_, runs)| runs) {
+        for run in self.waiting.iter().flat_map(|waiting| &waiting.freed) {
             *waiting.entry(run.slab).or_default() += run.len;
         }
-        let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
-        let quiet = slabs.iter().filter_map(|number| self.slabs.get(number)).filter(|slab| {
+        move |slab| {
             let number = slab.meta.number;
             let idle = live(number) + waiting.get(&number).copied().unwrap_or(0);
-            slab.free() > 0 && slab.used() == idle && !self.fresh.contains(&number)
-        });
-        let most = quiet.max_by_key(|slab| (slab.free(), std::cmp::Reverse(slab.meta.number)));
-        most.map(|slab| slab.meta.number).map_or_else(Vec::new, |slab| self.close_slab(slab, slot_bytes))
+            slab.used() == idle && !self.fresh.contains(&number)
+        }
+    }
+
+    /// The slabs that nobody writes to, of which slots are given out, and how many are free. `live` says how many slots of each are live.
+    pub(crate) fn quiet_slabs(&self, live: &dyn Fn(u64) -> u32) -> Vec<(SlabMeta, u32)> {
+        let is_quiet = self.quiet(live);
+        let found =
+            self.classes.values().flat_map(|(slabs, _)| slabs).filter_map(|slab| self.slabs.get(slab));
+        found.filter(|slab| is_quiet(slab)).map(|slab| (slab.meta, slab.free())).collect()
+    }
+
+    /// No slot of this slab is given out, until it is to stay; it goes when none is in use.
+    pub(crate) fn leave(&mut self, number: u64) {
+        let Some(found) = self.slabs.get(&number).filter(|_| !self.flawed.contains(&number)) else { return };
+        if let Some((slabs, present)) = self.classes.get_mut(&found.meta.slot_bytes) {
+            slabs.retain(|slab| *slab != number);
+            present.take_if(|slab| *slab == number);
+        }
+        self.leaving.insert(number);
+    }
+
+    /// A slab that is leaving stays.
+    pub(crate) fn stay(&mut self, number: u64) {
+        if self.leaving.remove(&number) {
+            self.reopen(number);
+        }
+    }
+
+    /// All that are leaving stay, of this class or of any. Whether there were some.
+    pub(crate) fn all_stay(&mut self, slot_bytes: Option<u64>) -> bool {
+        let stays = |slab: &u64| slot_bytes.is_none_or(|bytes| self.slot_bytes_in(*slab) == bytes);
+        let staying: Vec<u64> = self.leaving.iter().copied().filter(stays).collect();
+        staying.iter().for_each(|slab| self.stay(*slab));
+        !staying.is_empty()
     }
 
     fn close_slab(&mut self, number: u64, slot_bytes: u64) -> Vec<Location> {
@@ -249,6 +338,7 @@ impl Space {
         let Some(gone) = self.slabs.remove(&number) else { return };
         self.fresh.remove(&number);
         self.slab_bytes -= gone.meta.file_bytes();
+        self.leaving.remove(&number);
         if self.flawed.remove(&number) {
             return;
         }
@@ -300,6 +390,28 @@ impl Space {
         Some(Location { slab, slot, holds })
     }
 
+    /// Up to so many slots as [`Space::take_settled`], side by side as far as there are any: all of the slab that has most, and so on.
+    pub(crate) fn take_together(&mut self, slot_bytes: u64, count: usize) -> Vec<Location> {
+        let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
+        let settled = slabs.iter().filter(|slab| !self.fresh.contains(slab));
+        let mut by_free: Vec<(u32, u64)> =
+            settled.filter_map(|slab| Some((self.slabs.get(slab)?.free(), *slab))).collect();
+        by_free.sort_unstable_by_key(|(free, slab)| (std::cmp::Reverse(*free), *slab));
+        let mut taken = Vec::with_capacity(count);
+        for (_, number) in by_free {
+            let Some(found) = self.slabs.get_mut(&number) else { continue };
+            let mut from = 0;
+            while taken.len() < count {
+                let Some(slot) = found.taken.first_missing(from, found.meta.slots) else { break };
+                found.taken.insert(slot);
+                from = slot + 1;
+                taken.push(Location { slab: number, slot, holds: Holds::Value });
+            }
+        }
+        self.free_bytes -= taken.len() as u64 * slot_bytes;
+        taken
+    }
+
     /// A slot of the next class above that has a free one, up to slots of `most` bytes.
     pub(crate) fn take_larger(&mut self, slot_bytes: u64, most: u64, holds: Holds) -> Option<Location> {
         let larger: Vec<u64> =
@@ -333,14 +445,25 @@ impl Space {
 
     /// Slots that were live at `last`, and are not at what came after it.
     pub(crate) fn free_after(&mut self, last: &Arc<Moment>, slots: Vec<SlotRun>) {
-        self.waiting.push_back((Arc::downgrade(last), slots));
+        self.waiting.push_back(Waiting { last: Arc::downgrade(last), freed: slots, moved: None });
+    }
+
+    /// These were moved at the end of `last`. Nobody remembers ([`Space::moves`]) that what lay there was moved to there.
+    pub(crate) fn moved_after(&mut self, last: &Arc<Moment>, moved: Moves) {
+        let moved = Some(Arc::new(moved));
+        self.waiting.push_back(Waiting { last: Arc::downgrade(last), freed: Vec::new(), moved });
+    }
+
+    /// What was moved since the oldest moment that somebody holds.
+    pub(crate) fn moves(&self) -> Vec<Arc<Moves>> {
+        self.waiting.iter().filter_map(|waiting| waiting.moved.clone()).collect()
     }
 
     /// Takes back what nobody can see any more.
     pub(crate) fn collect(&mut self) {
-        while self.waiting.front().is_some_and(|(last, _)| last.strong_count() == 0) {
-            let runs = self.waiting.pop_front().map_or_else(Vec::new, |(_, runs)| runs);
-            self.give_back(runs.iter().flat_map(SlotRun::locations));
+        while self.waiting.front().is_some_and(|waiting| waiting.last.strong_count() == 0) {
+            let freed = self.waiting.pop_front().map_or_else(Vec::new, |waiting| waiting.freed);
+            self.give_back(freed.iter().flat_map(SlotRun::locations));
         }
     }
 
@@ -348,7 +471,7 @@ impl Space {
     pub(crate) fn spare(&self) -> Vec<u64> {
         let is_empty = |slab: &&u64| self.slabs.get(slab).is_some_and(|slab| slab.used() == 0);
         let of_classes = self.classes.values().flat_map(|(slabs, _)| slabs.iter().filter(is_empty).skip(1));
-        of_classes.chain(self.flawed.iter().filter(is_empty)).copied().collect()
+        of_classes.chain(self.flawed.union(&self.leaving).filter(is_empty)).copied().collect()
     }
 
     /// Slabs without a taken slot.
@@ -363,23 +486,25 @@ impl Space {
 
     /// Bytes of slots that wait until nobody can see them.
     pub(crate) fn waiting_bytes(&self) -> u64 {
-        let bytes = |run: &SlotRun| {
-            let slab = self.slabs.get(&run.slab);
-            slab.map_or(0, |slab| u64::from(run.len) * slab.meta.slot_bytes)
-        };
-        self.waiting.iter().flat_map(|(_, runs)| runs).map(bytes).sum()
+        let bytes = |run: &SlotRun| u64::from(run.len) * self.slot_bytes_in(run.slab);
+        self.waiting.iter().flat_map(|waiting| &waiting.freed).map(bytes).sum()
+    }
+
+    /// Bytes of each slot of a slab; 0 if it is gone.
+    pub(crate) fn slot_bytes_in(&self, number: u64) -> u64 {
+        self.slabs.get(&number).map_or(0, |slab| slab.meta.slot_bytes)
     }
 
     /// Bytes of some slots.
     pub(crate) fn bytes_of(&self, slots: &[Location]) -> u64 {
-        let bytes = |at: &Location| self.slabs.get(&at.slab).map_or(0, |slab| slab.meta.slot_bytes);
-        slots.iter().map(bytes).sum()
+        slots.iter().map(|at| self.slot_bytes_in(at.slab)).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Holder, Memory};
 
     fn slab(number: u64, slot_bytes: u64, slots: u32) -> SlabMeta {
         SlabMeta { number, slot_bytes, slots }
@@ -472,6 +597,66 @@ mod tests {
         assert_eq!((space.spare(), space.empty()), (vec![1], vec![1]));
         space.remove(1);
         assert_eq!((space.bytes(), space.spare()), ((8192, 0), vec![]));
+    }
+
+    #[test]
+    fn a_slab_that_leaves_gives_nothing_out_and_goes_when_nobody_uses_it() {
+        let mut space = Space::default();
+        let mut live = Slots::default();
+        assert!(live.insert(1) && live.insert(2));
+        space.add(slab(1, 100, 4), live);
+        space.add(slab(2, 100, 3), Slots::default());
+        // Somebody writes to the second one.
+        assert_eq!(space.take(100, Holds::Value).map(|at| at.slab), Some(2));
+        let is_live = |number| if number == 1 { 2 } else { 0 };
+        assert_eq!(space.quiet_slabs(&is_live), [(slab(1, 100, 4), 2)]);
+        space.leave(1);
+        assert_eq!(space.quiet_slabs(&is_live), []);
+        let at = |number, slot| Location { slab: number, slot, holds: Holds::Value };
+        space.give_back([at(1, 1)]);
+        assert_eq!((space.bytes().1, space.spare()), (500, vec![]));
+        let rest = [(); 3].map(|()| space.take(100, Holds::Value));
+        assert_eq!(rest, [Some(at(2, 1)), Some(at(2, 2)), None]);
+        assert!(!space.all_stay(Some(112)) && space.all_stay(Some(100)) && !space.all_stay(None));
+        assert_eq!((space.take(100, Holds::Value), space.bytes().1), (Some(at(1, 0)), 200));
+        space.leave(1);
+        space.give_back([at(1, 0), at(1, 2)]);
+        assert_eq!((space.bytes(), space.spare()), ((2 * 8192, 400), vec![1]));
+        space.remove(1);
+        assert_eq!((space.bytes(), space.spare()), ((8192, 0), vec![]));
+    }
+
+    #[test]
+    fn who_holds_a_moment_learns_where_things_were_moved_since() {
+        let mut space = Space::default();
+        let at = |slab, slot| Location { slab, slot, holds: Holds::Copy };
+        let (first, second) = (Arc::new(Moment), Arc::new(Moment));
+        space.free_after(&first, Vec::new());
+        let memory = Memory::new(1 << 20, 0);
+        let mut moved = Moves::new(memory.charge(Holder::Jobs, 1000));
+        moved.add(at(1, 2), at(3, 4));
+        space.moved_after(&second, moved);
+        drop(second);
+        space.collect();
+        let moves = space.moves();
+        assert_eq!([at(1, 2), at(1, 3)].map(|then| lies_now(&moves, then)), [at(3, 4), at(1, 3)]);
+        drop((first, moves));
+        space.collect();
+        assert!(space.moves().is_empty() && memory.held(Holder::Jobs) == 0);
+    }
+
+    #[test]
+    fn slots_that_are_taken_together_lie_side_by_side() {
+        let mut space = Space::default();
+        let mut live = Slots::default();
+        assert!(live.insert(1) && live.insert(2));
+        (1..=2).for_each(|number| space.add(slab(number, 100, 4), live.clone()));
+        space.add_fresh(slab(3, 100, 9));
+        let taken = |space: &mut Space, count| -> Vec<(u64, u32)> {
+            space.take_together(100, count).iter().map(|at| (at.slab, at.slot)).collect()
+        };
+        assert_eq!(taken(&mut space, 3), [(1, 0), (1, 3), (2, 0)]);
+        assert_eq!((taken(&mut space, 3), space.bytes().1), (vec![(2, 3)], 900));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! A demotion merges the cold objects of a range with the tables there. Hot ones stay ([`Pinning`]), and what tables have of
 //! their keys goes if it is older; a copy's original stays. Objects that the merge meets in tables, and that are hot,
 //! come into slots by the same edit, as copies ([`super::promote`]). Slots that a demotion reads cannot be used again while
-//! it holds the contents that they are live in. Its edit takes away those objects that are still where it read them; one
-//! that was written since stays, and is newer.
+//! it holds the contents that they are live in. Its edit takes away those objects that are still where it read them, or were moved to
+//! ([`super::vacate`]); one that was written since stays, and is newer.
 //!
 //! Where a range's cold objects are all copies, no table is touched. While the store is a cache of what lies below (97 reads in 100), a merge
 //! that has to be writes what is hot down as well and leaves it where it is, as copies ([`Chosen::settled`]): it costs its own
@@ -26,7 +26,9 @@ use crate::memory::Holder;
 use crate::merge::Merge;
 use crate::planted::{self, Bug};
 use crate::range_tombstones::Erased;
-use crate::store::{Changes, Contents, Holds, Index, IndexBuilder, Location, SlotRun, StoreCursor};
+use crate::store::{
+    Changes, Contents, Holds, Index, IndexBuilder, Location, Moves, SlotRun, StoreCursor, lies_now,
+};
 use crate::tracker::{Pinning, Seen};
 use crate::version::edit::AddedTable;
 use crate::version::{Edit, Run, TableHandle, TableMeta, Version};
@@ -85,8 +87,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Takes away the objects of `gone` that still lie where they did.
-    fn take_away(&mut self, gone: &Index, present: &Index) {
+    /// Takes away the objects of `gone` that still lie where they did, or were moved to.
+    fn take_away(&mut self, gone: &Index, present: &Index, moves: &[Arc<Moves>]) {
         let mut keys = Changes::default();
         let (mut key, mut last, mut at) = (Vec::new(), None, gone.first());
         while gone.entry_to(at, &mut key).is_some() {
@@ -97,9 +99,8 @@ impl Outcome {
             let before = self.freed.len();
             self.freed.extend(present.locations(&key));
             // What was written since is newer, and stays.
-            if gone.locations(&key).eq(self.freed[before..].iter().copied())
-                || planted::has(Bug::DemotionTakesNewer)
-            {
+            let now = gone.locations(&key).map(|then| lies_now(moves, then));
+            if now.eq(self.freed[before..].iter().copied()) || planted::has(Bug::DemotionTakesNewer) {
                 keys.push(&key, []);
             } else {
                 self.freed.truncate(before);
@@ -109,11 +110,12 @@ impl Outcome {
         self.keys.push(keys);
     }
 
-    /// Makes copies of those objects of `settled` that still lie where they did.
-    fn settle(&mut self, settled: &Index, present: &Index) {
+    /// Makes copies of those objects of `settled` that still lie where they did, or were moved to.
+    fn settle(&mut self, settled: &Index, present: &Index, moves: &[Arc<Moves>]) {
         let mut keys = Changes::default();
         let (mut key, mut at) = (Vec::new(), settled.first());
-        while let Some(location) = settled.entry_to(at, &mut key) {
+        while let Some(then) = settled.entry_to(at, &mut key) {
+            let location = lies_now(moves, then);
             if present.locations(&key).eq([location]) {
                 keys.push(&key, [Location { holds: Holds::Copy, ..location }]);
             }
@@ -385,8 +387,9 @@ impl Engine {
         let (present, version) = (current.contents.clone(), current.version.clone());
         drop(current);
         let mut outcome = Outcome::default();
-        gone.iter().for_each(|gone| outcome.take_away(gone, &present.index));
-        outcome.settle(settled, &present.index);
+        let moves = store.state.lock().space.moves();
+        gone.iter().for_each(|gone| outcome.take_away(gone, &present.index, &moves));
+        outcome.settle(settled, &present.index, &moves);
         let (mut risen, mut taken, mut unused) = (Changes::default(), PageVec::default(), Vec::new());
         for (location, entry) in filling.placed.iter() {
             match present.index.locations(entry.key).next() {

@@ -8,7 +8,7 @@
 //! some day with something older. (Of a lost slab whose keys nobody knows, after an open without an image, that is not known either.)
 //!
 //! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it still lies where it
-//! did: slots that the contents in hand have are given to nobody else.
+//! did, or was moved to ([`super::vacate`]): slots that the contents in hand have are given to nobody else.
 
 use super::Store;
 use crate::engine::Engine;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::key::Seq;
 use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
-use crate::store::{Changes, Contents, Found, Location, SlotRun};
+use crate::store::{Changes, Contents, Found, Location, SlotRun, lies_now};
 use crate::version::Edit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -131,10 +131,13 @@ impl Engine {
     fn clear_part(&self, store: &Store, part: &[Erasing]) -> Result<()> {
         let _turn = store.turn.take();
         let present = self.current.load().contents.clone();
+        let moves = store.state.lock().space.moves();
         let (mut changes, mut freed) = (Changes::default(), Vec::new());
         for (key, goes) in part {
             // Of what was written since some may have been kept beside it; and what lies there may have become a copy.
-            let goes = |location: &Location| goes.iter().any(|gone| place(gone) == place(location));
+            let goes = |location: &Location| {
+                goes.iter().any(|gone| place(&lies_now(&moves, *gone)) == place(location))
+            };
             let now: Vec<Location> = present.index.locations(key).collect();
             if now.iter().any(goes) {
                 changes.push(key, now.iter().filter(|location| !goes(location)).copied());

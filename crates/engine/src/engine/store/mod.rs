@@ -5,10 +5,10 @@
 //! slots run out it demotes by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
 //! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
 //! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`]; writes that go to slots
-//! before their flush: [`announced`]; deletes of ranges: [`erase`].
+//! before their flush: [`announced`]; deletes of ranges: [`erase`]; slabs that are worth more empty: [`vacate`].
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
-//! it commits. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
+//! it commits, and so does who vacates slabs. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
 //! whose key may come into a table behind its back. Slots are written by one at a time.
 
 mod announced;
@@ -18,6 +18,7 @@ mod image;
 mod load;
 mod promote;
 mod scan;
+mod vacate;
 mod view;
 
 use super::admission::{Leaving, Work};
@@ -91,6 +92,10 @@ pub(crate) struct Store {
     probes: AtomicU64,
     /// Entries that went to announced slots.
     log_free: AtomicU64,
+    /// Objects that were moved to vacate slabs.
+    moved: AtomicU64,
+    /// For so many bytes of indexes and filters the fast tier had no room when it was last asked.
+    refused_beside: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -117,6 +122,10 @@ struct State {
     cleared: BTreeSet<Seq>,
     /// Those that cover slots which could not be read: until the next open they are not looked at again.
     held_tombstones: BTreeSet<Seq>,
+    /// Slabs are being vacated.
+    vacating: bool,
+    /// Slabs that are not, since a slot of theirs could not be read.
+    stuck: BTreeSet<u64>,
 }
 
 /// What a flush has found slots for.
@@ -163,6 +172,8 @@ impl Store {
             pool: Pool::default(),
             cleared: BTreeSet::new(),
             held_tombstones: BTreeSet::new(),
+            vacating: false,
+            stuck: BTreeSet::new(),
         };
         Self {
             turn: Turn::new(sched, ()),
@@ -173,6 +184,8 @@ impl Store {
             weighed: AtomicU64::new(0),
             probes: AtomicU64::new(0),
             log_free: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            refused_beside: AtomicU64::new(0),
         }
     }
 
@@ -185,6 +198,11 @@ impl Store {
         slabs + fast.free_bytes() >= bytes + beside / 2 + budget / 2
     }
 
+    /// There was none for so many, though there should have been; 0 when there was.
+    pub(super) fn refuse_beside(&self, bytes: u64) {
+        self.refused_beside.store(bytes, Ordering::Relaxed);
+    }
+
     /// Choices of what goes down so far, key ranges weighed for them, and how often the tracker was asked.
     pub(super) fn weighings(&self) -> [u64; 3] {
         [&self.selections, &self.weighed, &self.probes].map(|count| count.load(Ordering::Relaxed))
@@ -193,6 +211,11 @@ impl Store {
     /// Entries that went to slots instead of the log so far.
     pub(super) fn log_free(&self) -> u64 {
         self.log_free.load(Ordering::Relaxed)
+    }
+
+    /// Objects that were moved from slot to slot so far.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
     }
 
     /// Bytes of slabs, and of slots that could be given out, or are announced for what is in memtables.
@@ -509,7 +532,13 @@ impl Engine {
             let found = {
                 let mut state = store.state.lock();
                 state.space.collect();
-                state.space.take(bytes, holds)
+                let mut found = state.space.take(bytes, holds);
+                // Slabs that were to go are wanted again, or all that there is counts.
+                let stays = (!is_last_resort).then_some(bytes);
+                if found.is_none() && !state.vacating && state.space.all_stay(stays) {
+                    found = state.space.take(bytes, holds);
+                }
+                found
             };
             if let Some(location) = found {
                 return Ok(location);
@@ -559,13 +588,17 @@ impl Engine {
         Ok(Some(slab))
     }
 
-    /// Makes slots, or room for slabs, for a flush that has found none so many times: by removing slabs that are empty, else
+    /// Makes slots, or room for slabs, for a flush that has found none so many times: by removing slabs that are empty, else by vacating some, else
     /// by a demotion, else by waiting for what runs, or for readers if these may be what it waits for. Whether it is worth looking again: demotions
     /// that give no room, again and again, are not.
     fn make_room(&self, store: &Store, times: u32, readers: bool) -> Result<bool> {
         self.check_writable()?;
         self.starving(store, || {
             if self.withdraw_unfilled(store)? || self.remove_empty_slabs(store)? {
+                return Ok(true);
+            }
+            // Where it is memory for the index that lacks, no slab helps.
+            if readers && times < WAITS_MAX && self.make_room_for_slabs(store)? {
                 return Ok(true);
             }
             if let Some(plan) = self.begin_plan() {
@@ -624,6 +657,7 @@ impl Engine {
         let tier = self.tiers.fast();
         let is_short = tier.free_bytes() < self.options.beside_slabs_bytes() / 2;
         let mut state = store.state.lock();
+        state.space.collect();
         let mut slabs = if is_short || state.starved { state.space.empty() } else { state.space.spare() };
         slabs.sort_unstable();
         // One that the manifest does not know yet is not its to remove.

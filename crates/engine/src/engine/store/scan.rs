@@ -2,7 +2,7 @@
 //!
 //! Slabs are dealt out to as many threads as the store may have workers: once objects are small, checking and ordering their
 //! keys costs more than reading them. A thread sorts what it has found and makes an index of it each time that takes its share of
-//! memory, and in the end the indexes are merged into one. Costs, for each object: its bytes read, one checksum of header and
+//! memory, and in the end the indexes are merged into one, by as many threads again, each a key range. Costs, for each object: its bytes read, one checksum of header and
 //! key, comparisons for as often as the runs of keys that flushes have left can be halved, most of them of a number, and its entry made
 //! twice; at the peak both entries are in memory.
 
@@ -15,7 +15,7 @@ use crate::store::{Damaged, Index, IndexBuilder, Location, Position, Slab, SlabS
 use crate::tier::Tiers;
 use cuesta_device::Cause;
 use cuesta_sched::atomic::{AtomicU64, Ordering};
-use cuesta_sched::{Mutex, Priority, Thread};
+use cuesta_sched::{Mutex, Priority, Sched, Thread};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::binary_heap::{BinaryHeap, PeekMut};
@@ -23,6 +23,9 @@ use std::sync::Arc;
 
 /// What all threads keep before they make indexes of it, of the memory number; besides a slab for each.
 const MEMORY_SHARE: u64 = 8;
+
+/// A thread that merges has a key range of at least about so many entries of the largest index.
+const PART_ENTRIES_MIN: u64 = 256;
 
 /// What the threads share.
 #[derive(Debug)]
@@ -172,18 +175,8 @@ pub(super) fn scan(
         bytes_max: from.options.memory_bytes / MEMORY_SHARE / u64::from(threads),
         done: Mutex::new(from.sched, Vec::new()),
     });
-    let start = |i| {
-        let theirs = scan.clone();
-        from.sched.spawn(&format!("cuesta-scan-{i}"), Priority::Normal, move || theirs.work())
-    };
-    // Fewer threads than that do as well.
-    let others: Vec<_> = (1..threads).map_while(|i| start(i).ok()).collect();
-    scan.work();
-    // All of them, before anything is said.
-    let ended: Vec<bool> = others.into_iter().map(Thread::join).collect();
-    if ended.contains(&false) {
-        return Err(Error::internal("a thread that read slots panicked"));
-    }
+    let theirs = scan.clone();
+    in_threads(from.sched, threads, "scan", Arc::new(move || theirs.work()))?;
     let done = std::mem::take(&mut *scan.done.lock());
     let (mut indexes, mut damaged) = (Vec::new(), Damaged::default());
     for done in done {
@@ -194,9 +187,107 @@ pub(super) fn scan(
     indexes.retain(|index| index.entries() > 0);
     let index = match indexes.len() {
         0 | 1 => indexes.pop().unwrap_or_default(),
-        _ => merged(&indexes, opened)?,
+        _ => merged(indexes, opened, from.sched, threads)?,
     };
     Ok((index, damaged))
+}
+
+/// Has so many threads do some work, of which this one is the first, and waits for all of them.
+fn in_threads(sched: &Sched, threads: u32, name: &str, work: Arc<dyn Fn() + Send + Sync>) -> Result<()> {
+    let start = |i| {
+        let theirs = work.clone();
+        sched.spawn(&format!("cuesta-{name}-{i}"), Priority::Normal, move || theirs())
+    };
+    // Fewer threads than that do as well.
+    let others: Vec<_> = (1..threads).map_while(|i| start(i).ok()).collect();
+    work();
+    // All of them, before anything is said.
+    let ended: Vec<bool> = others.into_iter().map(Thread::join).collect();
+    match ended.contains(&false) {
+        true => Err(Error::internal(format!("a thread that opens a store ({name}) panicked"))),
+        false => Ok(()),
+    }
+}
+
+/// What the threads of a merge share.
+#[derive(Debug)]
+struct Merging {
+    indexes: Vec<Index>,
+    opened: Vec<Arc<Slab>>,
+    /// Where one part ends and the next begins.
+    bounds: Vec<Vec<u8>>,
+    /// The first part that nobody has taken.
+    next: AtomicU64,
+    done: Mutex<BTreeMap<usize, Result<Index>>>,
+}
+
+impl Merging {
+    /// One thread's part of the parts.
+    fn work(&self) {
+        loop {
+            let i = self.next.fetch_add(1, Ordering::Relaxed) as usize;
+            if i > self.bounds.len() {
+                return;
+            }
+            let made = self.part(i);
+            self.done.lock().insert(i, made);
+        }
+    }
+
+    /// The keys before bound `i`, and from the one before on.
+    fn part(&self, i: usize) -> Result<Index> {
+        let before = i.checked_sub(1).and_then(|i| self.bounds.get(i));
+        let mut heads = BinaryHeap::with_capacity(self.indexes.len());
+        let mut ends = Vec::with_capacity(self.indexes.len());
+        for (i_index, index) in self.indexes.iter().enumerate() {
+            let at = before.map_or(index.first(), |bound| index.seek(bound));
+            let end = self.bounds.get(i).map_or(index.end(), |bound| index.seek(bound));
+            ends.push(end);
+            let mut key = Vec::new();
+            if let Some(location) = index.entry_to(at, &mut key).filter(|_| at < end) {
+                heads.push(Reverse(Head { key, index: i_index, at, location }));
+            }
+        }
+        let (mut made, mut key, mut versions) = (IndexBuilder::default(), Vec::new(), Vec::new());
+        while let Some(mut head) = heads.peek_mut() {
+            if head.0.key != key {
+                push(&mut made, &key, &mut versions, &self.opened)?;
+                key.clone_from(&head.0.key);
+            }
+            versions.push((head.0.index, head.0.location));
+            let Head { key, index, at, location } = &mut head.0;
+            *at = self.indexes[*index].next(*at);
+            match self.indexes[*index].entry_to(*at, key).filter(|_| *at < ends[*index]) {
+                Some(next) => *location = next,
+                None => drop(PeekMut::pop(head)),
+            }
+        }
+        push(&mut made, &key, &mut versions, &self.opened)?;
+        Ok(made.finish())
+    }
+}
+
+/// All of them in one.
+fn merged(indexes: Vec<Index>, opened: &[Arc<Slab>], sched: &Sched, threads: u32) -> Result<Index> {
+    let largest = indexes.iter().max_by_key(|index| index.entries());
+    let bounds = largest.map_or_else(Vec::new, |index| {
+        let parts = u64::from(threads).min(index.entries() / PART_ENTRIES_MIN).max(1);
+        let mut bounds = index.cuts(index.first(), index.end(), index.entries().div_ceil(parts));
+        bounds.truncate(parts as usize - 1);
+        bounds
+    });
+    let threads = bounds.len() as u32 + 1;
+    let merging = Arc::new(Merging {
+        indexes,
+        opened: opened.to_vec(),
+        bounds,
+        next: AtomicU64::new(0),
+        done: Mutex::new(sched, BTreeMap::new()),
+    });
+    let theirs = merging.clone();
+    in_threads(sched, threads, "merge", Arc::new(move || theirs.work()))?;
+    let parts = std::mem::take(&mut *merging.done.lock());
+    parts.into_values().collect::<Result<Vec<Index>>>().map(|parts| Index::joined(&parts))
 }
 
 /// Where the merge stands in one of the indexes; ordered by key.
@@ -206,33 +297,6 @@ struct Head {
     index: usize,
     at: Position,
     location: Location,
-}
-
-/// All of them in one.
-fn merged(indexes: &[Index], opened: &[Arc<Slab>]) -> Result<Index> {
-    let mut heads = BinaryHeap::with_capacity(indexes.len());
-    for (i, index) in indexes.iter().enumerate() {
-        let (at, mut key) = (index.first(), Vec::new());
-        if let Some(location) = index.entry_to(at, &mut key) {
-            heads.push(Reverse(Head { key, index: i, at, location }));
-        }
-    }
-    let (mut made, mut key, mut versions) = (IndexBuilder::default(), Vec::new(), Vec::new());
-    while let Some(mut head) = heads.peek_mut() {
-        if head.0.key != key {
-            push(&mut made, &key, &mut versions, opened)?;
-            key.clone_from(&head.0.key);
-        }
-        versions.push((head.0.index, head.0.location));
-        let Head { key, index, at, location } = &mut head.0;
-        *at = indexes[*index].next(*at);
-        match indexes[*index].entry_to(*at, key) {
-            Some(next) => *location = next,
-            None => drop(PeekMut::pop(head)),
-        }
-    }
-    push(&mut made, &key, &mut versions, opened)?;
-    Ok(made.finish())
 }
 
 /// Adds versions of a key, each with the index that it comes from; none are left.
@@ -290,5 +354,38 @@ mod tests {
             at = index.next(at);
         }
         assert_eq!(made, objects);
+    }
+
+    #[test]
+    fn threads_that_merge_key_ranges_make_the_index_that_one_makes() {
+        let sched = Sched::simulated(1);
+        sched.run(|| {
+            let at = |slot: usize| Location { slab: 1, slot: slot as u32, holds: Holds::Value };
+            let key = |i: usize| format!("key{i:05}").into_bytes();
+            let index = |i: usize| {
+                let mut made = IndexBuilder::default();
+                // Two versions of some keys, which stay together.
+                for n in (i..6000).step_by(3) {
+                    made.push(&key(n), at(n));
+                    if n % 7 == 0 {
+                        made.push(&key(n), at(10_000 + n));
+                    }
+                }
+                made.finish()
+            };
+            let indexes = || (0..3).map(index).collect::<Vec<_>>();
+            for threads in [1, 2, 5] {
+                let made = merged(indexes(), &[], &sched, threads).unwrap();
+                let (mut place, mut found) = (made.first(), Vec::new());
+                for n in 0..6000 {
+                    let versions = if n % 7 == 0 { vec![at(n), at(10_000 + n)] } else { vec![at(n)] };
+                    for version in versions {
+                        assert_eq!((made.entry_to(place, &mut found), &found), (Some(version), &key(n)));
+                        place = made.next(place);
+                    }
+                }
+                assert_eq!(place, made.end());
+            }
+        });
     }
 }
