@@ -75,8 +75,7 @@ pub enum Bug {
     SettledUnwritten,
     TombstonesDroppedOnTop,
     FlushedPartly,
-    MoveTakesOlder,
-    MoveForgotten,
+    MoveSyncDropped,
     SlotsUnannounced,
     AnnouncedUnsynced,
     HoleInSlots,
@@ -113,7 +112,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Self; 97] = [
+    pub const ALL: [Self; 96] = [
         Self::LogSyncDropped,
         Self::SealedLogSyncDropped,
         Self::LogNameSyncDropped,
@@ -177,8 +176,7 @@ impl Bug {
         Self::SettledUnwritten,
         Self::TombstonesDroppedOnTop,
         Self::FlushedPartly,
-        Self::MoveTakesOlder,
-        Self::MoveForgotten,
+        Self::MoveSyncDropped,
         Self::SlotsUnannounced,
         Self::AnnouncedUnsynced,
         Self::HoleInSlots,

@@ -462,3 +462,37 @@ impl Engine {
         self.commit_demotion(store, &[&released], &<_>::default(), <_>::default(), &<_>::default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    fn at(slot: u32) -> Location {
+        Location { slab: 1, slot, holds: Holds::Value }
+    }
+
+    fn index(entries: &[(&[u8], Location)]) -> Index {
+        let mut made = IndexBuilder::default();
+        entries.iter().for_each(|(key, location)| made.push(key, *location));
+        made.finish()
+    }
+
+    #[test]
+    fn what_was_moved_goes_and_settles_and_what_was_written_since_stays() {
+        let memory = Memory::new(1 << 20, 0);
+        let mut moved = Moves::new(memory.charge(Holder::Jobs, 0));
+        moved.add(at(2), at(12));
+        let moves = [Arc::new(moved)];
+        let before = index(&[(b"a", at(1)), (b"b", at(2)), (b"c", at(3))]);
+        let present = index(&[(b"a", at(1)), (b"b", at(12)), (b"c", at(13))]);
+        let mut outcome = Outcome::default();
+        outcome.take_away(&before, &present, &moves);
+        assert_eq!(outcome.freed.iter().copied().collect::<Vec<_>>(), [at(1), at(12)]);
+        assert_eq!(outcome.keys[0].iter().map(|(key, _)| key).collect::<Vec<_>>(), [b"a", b"b"]);
+        outcome.settle(&before, &present, &moves);
+        let copy = |slot| vec![Location { holds: Holds::Copy, ..at(slot) }];
+        let settled: Vec<_> = outcome.keys[1].iter().map(|(key, lie)| (key, lie.to_vec())).collect();
+        assert_eq!(settled, [(&b"a"[..], copy(1)), (b"b", copy(12))]);
+    }
+}

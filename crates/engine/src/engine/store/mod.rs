@@ -415,7 +415,11 @@ impl Engine {
         let filled = filling.announced.filled_slabs().into_iter().map(|slab| with_new.slab(slab).cloned());
         touched.extend(filled.collect::<Result<Vec<_>>>()?);
         // A slab whose sync has failed may show what is not on media: nobody writes to it again.
-        let syncs = cause != Cause::Promotion || !planted::has(Bug::PromotionSyncDropped);
+        let syncs = match cause {
+            Cause::Promotion => !planted::has(Bug::PromotionSyncDropped),
+            Cause::Compaction => !planted::has(Bug::MoveSyncDropped),
+            _ => true,
+        };
         let synced = touched.iter().filter(|_| syncs).try_for_each(|slab| slab.sync());
         synced.inspect_err(|error| self.fail(error))?;
         if !new.is_empty() {

@@ -16,7 +16,6 @@ use crate::engine::jobs::is_refusal;
 use crate::error::Result;
 use crate::key::{Entry, Trailer};
 use crate::memory::Holder;
-use crate::planted::{self, Bug};
 use crate::policy::vacate::{SlabView, to_vacate};
 use crate::store::{Changes, Index, Location, Moment, Moves, Slab, SlotRun, Slots};
 use crate::version::Edit;
@@ -256,10 +255,6 @@ impl Engine {
                         *at = Location { holds: at.holds, ..*to };
                         taken.push(*at);
                     }
-                    None if planted::has(Bug::MoveTakesOlder) => {
-                        versions = vec![*to];
-                        taken.push(*to);
-                    }
                     None => unused.push(*to),
                 }
             }
@@ -282,9 +277,7 @@ impl Engine {
         self.replace_contents_in_parts(store, &slabs_before, after, (&changes, parts), edit, false)?;
         let mut state = store.state.lock();
         state.space.give_back(unused);
-        if !planted::has(Bug::MoveForgotten) {
-            state.space.moved_after(&slabs_before.moment, moved);
-        }
+        state.space.moved_after(&slabs_before.moment, moved);
         store.moved.fetch_add(objects, Ordering::Relaxed);
         Ok(())
     }
