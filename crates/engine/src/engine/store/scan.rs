@@ -234,18 +234,18 @@ impl Merging {
         }
     }
 
-    /// The keys before bound `i`, and from the one before on.
-    fn part(&self, i: usize) -> Result<Index> {
-        let before = i.checked_sub(1).and_then(|i| self.bounds.get(i));
+    /// The keys before bound `part`, and from the one before on.
+    fn part(&self, part: usize) -> Result<Index> {
+        let before = part.checked_sub(1).and_then(|i| self.bounds.get(i));
         let mut heads = BinaryHeap::with_capacity(self.indexes.len());
         let mut ends = Vec::with_capacity(self.indexes.len());
-        for (i_index, index) in self.indexes.iter().enumerate() {
+        for (i, index) in self.indexes.iter().enumerate() {
             let at = before.map_or(index.first(), |bound| index.seek(bound));
-            let end = self.bounds.get(i).map_or(index.end(), |bound| index.seek(bound));
+            let end = self.bounds.get(part).map_or(index.end(), |bound| index.seek(bound));
             ends.push(end);
             let mut key = Vec::new();
             if let Some(location) = index.entry_to(at, &mut key).filter(|_| at < end) {
-                heads.push(Reverse(Head { key, index: i_index, at, location }));
+                heads.push(Reverse(Head { key, index: i, at, location }));
             }
         }
         let (mut made, mut key, mut versions) = (IndexBuilder::default(), Vec::new(), Vec::new());

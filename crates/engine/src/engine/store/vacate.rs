@@ -35,7 +35,6 @@ const MOVE_BYTES: u64 = 64;
 type Vacated = (Arc<Slab>, Slots);
 
 /// Objects that were read out of slabs.
-#[derive(Default)]
 struct Remains {
     /// Keys and values.
     bytes: Vec<u8>,
@@ -157,7 +156,7 @@ impl Engine {
     /// Reads what is left in these slots, which ascend, in the order of keys. Where one cannot be read its slab is left as it is.
     fn read_remains(&self, store: &Store, slots: &[(&Arc<Slab>, u32)]) -> Result<Remains> {
         let contents = self.current.load().contents.clone();
-        let Remains { mut bytes, mut objects } = Remains::default();
+        let (mut bytes, mut objects) = (Vec::new(), Vec::new());
         for same in slots.chunk_by(|a, b| a.0.meta.number == b.0.meta.number) {
             let (slab, before) = (same[0].0, objects.len());
             let slots: Vec<u32> = same.iter().map(|(_, slot)| *slot).collect();
@@ -183,29 +182,33 @@ impl Engine {
             }
         }
         let key = |remaining: &Remaining| &bytes[remaining.key.clone()];
-        objects.sort_by(|a, b| key(a).cmp(key(b)).then(b.trailer.0.cmp(&a.trailer.0)));
+        objects.sort_by(|a: &Remaining, b| key(a).cmp(key(b)).then(b.trailer.0.cmp(&a.trailer.0)));
         Ok(Remains { bytes, objects })
     }
 
-    /// Writes these objects elsewhere, as far as there is a place for them, and commits; `false` if the medium cannot read some of the pages
-    /// there.
+    /// Writes these objects elsewhere, as far as there is a place for them, and commits. `false` if there was none for some, or the medium
+    /// cannot read some of the pages there.
     fn move_out(&self, store: &Store, remains: &Remains) -> Result<bool> {
         let mut filling = Filling::default();
         let from = self.place_elsewhere(store, remains, &mut filling);
+        let have_places = from.len() == remains.objects.len();
+        if from.is_empty() {
+            return Ok(have_places);
+        }
         let written = self.write_slots(store, &filling, Cause::Compaction, &|_| self.check_open());
         let moved = written.and_then(|is_whole| match is_whole {
             true => self.commit_moves(store, &filling, &from).map(|()| true),
             false => Ok(false),
         });
         let are_free = match &moved {
-            Ok(done) => !done,
-            // The edit may be on media.
+            Ok(is_done) => !is_done,
+            // After any other failure the edit may be on media.
             Err(error) => self.failure.get().is_none() || is_refusal(error),
         };
         if are_free {
             self.give_back(store, &mut filling);
         }
-        moved
+        moved.map(|is_done| is_done && have_places)
     }
 
     /// Finds slots for these objects; where each that has one lies.
