@@ -22,9 +22,10 @@ use std::sync::Arc;
 
 /// Longest run of pages, in bytes, unless one object is longer.
 const RUN_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of runs that are being read at once, and as many that are being written. Readers and the log queue behind them: at eight
-/// times as many they waited for 256 pages, 2.6 ms of a modelled Optane of a fifth of its bandwidth.
-const FLIGHT_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of runs that are being read at once, and that are being written. Readers, and the log, queue behind them: at eight times as many readers waited
+/// for 256 pages, 2.6 ms of a modelled Optane of a fifth of its bandwidth; and for the log's write a whole group waits.
+const READING_BYTES_MAX: u64 = 64 << 10;
+const WRITING_BYTES_MAX: u64 = 32 << 10;
 
 /// An object, and the slot that it goes to.
 pub(crate) type Write<'a> = (Location, Entry<'a>);
@@ -92,15 +93,19 @@ impl Run<'_, '_> {
 }
 
 /// What is under way.
-#[derive(Default)]
 struct Flight<'w, 'e> {
     runs: VecDeque<(Run<'w, 'e>, Ticket)>,
     bytes: u64,
+    bytes_max: u64,
 }
 
 impl<'w, 'e> Flight<'w, 'e> {
+    fn new(bytes_max: u64) -> Self {
+        Self { runs: VecDeque::new(), bytes: 0, bytes_max }
+    }
+
     fn is_full(&self) -> bool {
-        self.bytes >= FLIGHT_BYTES_MAX
+        self.bytes >= self.bytes_max
     }
 
     fn push(&mut self, run: Run<'w, 'e>, ticket: Ticket) {
@@ -170,7 +175,7 @@ pub(crate) fn fill(
     // No two have the same place, and a stable sort would take memory.
     writes.sort_unstable_by_key(|(location, _)| *location);
     let mut devices: BTreeMap<u64, Arc<dyn Device>> = BTreeMap::new();
-    let (mut reading, mut writing) = (Flight::default(), Flight::default());
+    let (mut reading, mut writing) = (Flight::new(READING_BYTES_MAX), Flight::new(WRITING_BYTES_MAX));
     let (mut rest, mut done): (&[&Write<'_>], u64) = (writes, 0);
     let mut spoiled = Vec::new();
     loop {

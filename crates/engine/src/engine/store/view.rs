@@ -112,10 +112,12 @@ impl Store {
 }
 
 impl Engine {
-    /// Bytes that could still be filled, and the marks between which demotion keeps them.
+    /// Bytes that could still be filled, and the marks between which demotion keeps them: shares of the slabs, or what one memtable takes, and two, beside
+    /// those that wait for their flush. These take slots while the first demotion runs, and one that finds none demotes by itself, while writers wait for it.
     pub(in crate::engine) fn room_in(&self, store: &Store) -> (u64, u64, u64) {
         let tier = self.tiers.fast();
         let indexed = self.room_in_index(store);
+        let waiting: u64 = self.current.load().sealed.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
         let mut state = store.state.lock();
         state.space.collect();
         let (slab_bytes, free) = state.space.bytes();
@@ -124,8 +126,10 @@ impl Engine {
             + state.space.waiting_bytes()
             + tier.free_bytes().saturating_sub(self.options.beside_slabs_bytes());
         let free = free.min(indexed);
-        let memtable = self.options.memtable_bytes();
-        (free, (slab_bytes / HIGH_SHARE).max(memtable), (slab_bytes / LOW_SHARE).max(2 * memtable))
+        let mark = |share: u64, memtables: u64| {
+            (slab_bytes / share).max(waiting + memtables * self.options.memtable_bytes())
+        };
+        (free, mark(HIGH_SHARE, 1), mark(LOW_SHARE, 2))
     }
 
     /// Bytes that slabs may have: those that there are, and those that may yet be made.
