@@ -1,7 +1,8 @@
 //! Blocks in memory.
 //!
-//! Blocks of up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
-//! go back to it, so a cache that turns over does not fragment memory; those between are on the heap.
+//! Blocks of more than half a page and up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
+//! go back to it, so a cache that turns over does not fragment memory. Those between are on the heap, and those that are smaller: filters
+//! and indexes of small tables, which a frame would make many times as large.
 
 use cuesta_device::AlignedBuf;
 use std::fmt;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 
 /// Bytes of a frame.
 pub(crate) const FRAME_BYTES: usize = 4096;
+/// A block of up to so many bytes has no frame.
+const SMALL_BYTES: usize = FRAME_BYTES / 2;
 /// A block of so many bytes has pages of its own.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
 
@@ -35,7 +38,7 @@ enum Bytes {
 impl Block {
     /// Memory for `len` bytes, filled by `fill`.
     pub(crate) fn filled<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Self, E> {
-        let bytes = if len <= FRAME_BYTES || len >= LARGE_BYTES {
+        let bytes = if len > SMALL_BYTES && len <= FRAME_BYTES || len >= LARGE_BYTES {
             let mut pages = AlignedBuf::zeroed(len);
             fill(&mut pages[..len])?;
             Bytes::Pages(pages)
@@ -45,6 +48,14 @@ impl Block {
             Bytes::Heap(bytes)
         };
         Ok(Self { inner: Arc::new(BlockBytes { bytes, len }) })
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.inner.bytes {
+            Bytes::Pages(pages) => pages.len(),
+            Bytes::Heap(bytes) => bytes.len(),
+        }
     }
 }
 

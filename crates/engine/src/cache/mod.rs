@@ -119,7 +119,7 @@ impl Weighter<BlockKey, Block> for Weight {
 }
 
 fn block_weight(block: &Block) -> usize {
-    block.len().max(FRAME_BYTES) + OVERHEAD_BYTES
+    block.held_bytes() + OVERHEAD_BYTES
 }
 
 /// Of key and value of so many bytes.
