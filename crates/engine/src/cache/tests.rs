@@ -28,6 +28,20 @@ fn found(cache: &Cache, key: &[u8], at: u64) -> Option<(u64, u8)> {
 }
 
 #[test]
+fn a_block_weighs_what_it_takes() {
+    let taken = |len| {
+        let block = block(len, 1);
+        assert_eq!((block.len(), block[len - 1]), (len, 1));
+        block_weight(&block) - OVERHEAD_BYTES
+    };
+    // On the heap; in a frame; on the heap again; in pages.
+    assert_eq!([1, 2048].map(taken), [1, 2048]);
+    assert_eq!([2049, 4096].map(taken), [4096, 4096]);
+    assert_eq!([4097, 65_535].map(taken), [4097, 65_535]);
+    assert_eq!([65_536, 65_537].map(taken), [65_536, 69_632]);
+}
+
+#[test]
 fn the_cache_stays_within_its_bytes() {
     let cache = Cache::new(1 << 20, 7);
     for n in 0..4000u64 {
