@@ -680,8 +680,7 @@ fn objects_of_all_sizes_come_back_from_wherever_they_are() {
 #[test]
 fn reads_alone_bring_up_what_is_hot_and_writes_do_not() {
     on_a_disk(|sched, disk| {
-        // Blocks that are larger than an object: else they are what the cache keeps, and its reads count as reads of tables.
-        let options = Options { block_bytes: 4096, ..half(PromoteReads::Auto) };
+        let options = half(PromoteReads::Auto);
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
         fill(&db);
         let below: Vec<u64> =

@@ -1,8 +1,8 @@
 //! Blocks in memory.
 //!
-//! Blocks of more than half a page and up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
-//! go back to it, so a cache that turns over does not fragment memory. Those between are on the heap, and those that are smaller: filters
-//! and indexes of small tables, which a frame would make many times as large.
+//! Blocks of up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
+//! go back to it, so a cache that turns over does not fragment memory; those between are on the heap. So are filters and indexes of less than half
+//! a page: a frame would make them many times as large, and they stay while data comes and goes.
 
 use cuesta_device::AlignedBuf;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Bytes of a frame.
 pub(crate) const FRAME_BYTES: usize = 4096;
-/// A block of up to so many bytes has no frame.
+/// A filter or index of up to so many bytes has no frame.
 const SMALL_BYTES: usize = FRAME_BYTES / 2;
 /// A block of so many bytes has pages of its own.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
@@ -36,9 +36,25 @@ enum Bytes {
 }
 
 impl Block {
-    /// Memory for `len` bytes, filled by `fill`.
+    /// Memory for `len` bytes of data, filled by `fill`.
     pub(crate) fn filled<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Self, E> {
-        let bytes = if len > SMALL_BYTES && len <= FRAME_BYTES || len >= LARGE_BYTES {
+        Self::made(len, len <= FRAME_BYTES, fill)
+    }
+
+    /// The same for a filter or an index.
+    pub(crate) fn filled_to_stay<E>(
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::made(len, len > SMALL_BYTES && len <= FRAME_BYTES, fill)
+    }
+
+    fn made<E>(
+        len: usize,
+        is_framed: bool,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let bytes = if is_framed || len >= LARGE_BYTES {
             let mut pages = AlignedBuf::zeroed(len);
             fill(&mut pages[..len])?;
             Bytes::Pages(pages)

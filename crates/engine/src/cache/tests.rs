@@ -29,16 +29,20 @@ fn found(cache: &Cache, key: &[u8], at: u64) -> Option<(u64, u8)> {
 
 #[test]
 fn a_block_weighs_what_it_takes() {
-    let taken = |len| {
-        let block = block(len, 1);
-        assert_eq!((block.len(), block[len - 1]), (len, 1));
-        block_weight(&block) - OVERHEAD_BYTES
+    let fill = |bytes: &mut [u8]| {
+        bytes.fill(1);
+        Ok::<(), ()>(())
     };
-    // On the heap; in a frame; on the heap again; in pages.
-    assert_eq!([1, 2048].map(taken), [1, 2048]);
-    assert_eq!([2049, 4096].map(taken), [4096, 4096]);
-    assert_eq!([4097, 65_535].map(taken), [4097, 65_535]);
-    assert_eq!([65_536, 65_537].map(taken), [65_536, 69_632]);
+    let taken = |len| {
+        let blocks = [block(len, 1), Block::filled_to_stay(len, fill).unwrap()];
+        assert!(blocks.iter().all(|block| block.len() == len && block[len - 1] == 1));
+        blocks.map(|block| block_weight(&block) - OVERHEAD_BYTES)
+    };
+    // In a frame, or on the heap where that is smaller and stays; on the heap; in pages.
+    assert_eq!([1, 2048].map(taken), [[4096, 1], [4096, 2048]]);
+    assert_eq!([2049, 4096].map(taken), [[4096; 2]; 2]);
+    assert_eq!([4097, 65_535].map(taken), [[4097; 2], [65_535; 2]]);
+    assert_eq!([65_536, 65_537].map(taken), [[65_536; 2], [69_632; 2]]);
 }
 
 #[test]

@@ -108,7 +108,10 @@ impl Part {
     fn unpack(&self, stored: &[u8], handle: BlockHandle, role: Role) -> Result<Block> {
         let unpacked = decode_stored(stored, self.place.at(handle.offset)).and_then(|stored| {
             let fill = |raw: &mut [u8]| stored.compression.decompress(stored.payload, raw);
-            let block = Block::filled(stored.raw_bytes, fill)?;
+            let block = match role {
+                Role::Data => Block::filled(stored.raw_bytes, fill)?,
+                _ => Block::filled_to_stay(stored.raw_bytes, fill)?,
+            };
             if role == Role::Index {
                 Index::parse(&block, 1)?.check(&block)?;
             }
