@@ -1,6 +1,6 @@
 //! What objects have of the heap, and when to give back what they have left of it.
 //!
-//! Blocks lie in pages of their own, objects on the heap. An object that goes leaves a hole as large as it was, among others
+//! Blocks lie in pages of their own (but for small filters and indexes, which stay), objects on the heap. An object that goes leaves a hole as large as it was, among others
 //! that stay; the next object fills it, a block cannot. So when blocks take over ([`super::duel`]), the heap would keep what
 //! objects had at their most, as long as a few of them are left on each of its pages. Once a quarter of that is holes, all
 //! objects go, and the heap is trimmed: at most three times what had gone already, and of the kind that serves point reads of tables worse.
