@@ -302,7 +302,7 @@ impl<'b> Outputs<'_, 'b> {
             let shared = key[..common_prefix(key, behind)].to_vec();
             let floor = FloorOptions { shared, filter_bits_per_key, most };
             let below = below.unwrap_or_default();
-            TableWriter::Floor(FloorWriter::new(options.store, number, data, meta, floor, below)?)
+            TableWriter::Floor(Box::new(FloorWriter::new(options.store, number, data, meta, floor, below)?))
         } else {
             let (compression, block_bytes) = (tier.compression, options.block_bytes);
             let blocks = WriterOptions {
@@ -311,7 +311,7 @@ impl<'b> Outputs<'_, 'b> {
                 block_bytes,
                 links: options.link.is_some(),
             };
-            TableWriter::Blocks(BlocksWriter::new(options.store, number, data, meta, blocks)?)
+            TableWriter::Blocks(Box::new(BlocksWriter::new(options.store, number, data, meta, blocks)?))
         };
         Ok(Begun { number, writer, placed, devices, reach })
     }

@@ -128,8 +128,8 @@ pub(crate) struct ReadAhead {
 /// A table being written.
 #[derive(Debug)]
 pub(crate) enum TableWriter {
-    Blocks(BlocksWriter),
-    Floor(FloorWriter),
+    Blocks(Box<BlocksWriter>),
+    Floor(Box<FloorWriter>),
 }
 
 /// A position in a table.
