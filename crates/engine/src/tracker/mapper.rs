@@ -8,9 +8,11 @@
 //!
 //! Copies of what tables have are another matter: one that stays costs the capacity tier nothing, then or when it goes, and
 //! so it may stay on less. While 97 of 100 operations read, those copies stay that were asked for most often, by the
-//! sketch's counts, in the room that is left: whole counts from the highest down, and a part of the count that does not fit.
+//! sketch's counts, in the room that is left; of copies of one count those that a hash of their keys puts first. Where to cut is seen in those that are
+//! there: a part of a count's keys would be most of its copies, once the others have gone. Who comes up makes one go, and so has to be
+//! ahead of it by its count alone.
 
-use super::{Asked, CLOCKS, COUNTS};
+use super::{Asked, CLOCKS};
 
 /// Of a class, all.
 const ALL: u64 = 1 << 32;
@@ -21,15 +23,20 @@ pub(crate) struct Pinning {
     /// By clock value.
     stays: [u64; CLOCKS],
     /// `None` if copies are treated as all others.
-    copies_stay: Option<Cut>,
+    copies: Option<Cuts>,
     seed: u64,
 }
 
-/// Those of a higher count stay, those of a lower do not, and of this count so many do.
+/// By what copies are told apart: their counts, then a hash.
+pub(crate) type Rank = (u8, u32);
+
+/// Which copies stay, and who comes up; `None` for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cut {
-    count: u8,
-    stays: u64,
+struct Cuts {
+    /// Those that are before this one.
+    stays: Option<Rank>,
+    /// Those of a higher count.
+    rises: Option<u8>,
 }
 
 /// The largest classes first, as long as there is room.
@@ -45,20 +52,21 @@ fn shares<const N: usize>(counts: [u64; N], mut room: u64) -> [u64; N] {
 
 impl Pinning {
     /// Nothing stays.
-    pub(crate) const NONE: Self = Self { stays: [0; CLOCKS], copies_stay: None, seed: 0 };
+    pub(crate) const NONE: Self = Self { stays: [0; CLOCKS], copies: None, seed: 0 };
 
     /// So many keys stay of `counts` by clock value.
     pub(crate) fn of(counts: [u64; CLOCKS], keys: u64, seed: u64) -> Self {
         let mut stays = shares(counts, keys);
         stays[0] = 0;
-        Self { stays, copies_stay: None, seed }
+        Self { stays, copies: None, seed }
     }
 
-    /// And so many copies, of so many by count.
-    pub(crate) fn with_copies(self, counts: [u64; COUNTS], copies: u64) -> Self {
-        let shares = shares(counts, copies);
-        let count = shares.iter().position(|stays| *stays > 0).unwrap_or(COUNTS - 1);
-        Self { copies_stay: Some(Cut { count: count as u8, stays: shares[count] }), ..self }
+    /// And of copies like these as many as are `kept` of them. Who comes up has a higher count than the first for which there is no `room`.
+    pub(crate) fn with_copies(self, mut copies: Vec<Rank>, kept: usize, room: usize) -> Self {
+        copies.sort_unstable_by(|a, b| b.cmp(a));
+        let first_behind = |place: usize| copies.get(place).copied();
+        let cuts = Cuts { stays: first_behind(kept), rises: first_behind(room).map(|(count, _)| count) };
+        Self { copies: Some(cuts), ..self }
     }
 
     /// Whether a key of this hash stays.
@@ -69,14 +77,30 @@ impl Pinning {
 
     /// Whether a copy of what tables have stays.
     pub(crate) fn keeps_copy(&self, asked: Asked, hash: u64) -> bool {
-        match self.copies_stay {
+        match self.copies {
             None => self.pins(asked, hash),
-            Some(cut) => asked.count > cut.count || asked.count == cut.count && self.draws(cut.stays, hash),
+            Some(Cuts { stays, .. }) => stays.is_none_or(|cut| self.rank(asked, hash) > cut),
         }
     }
 
+    /// Whether one that lies below comes up as a copy.
+    pub(crate) fn raises(&self, asked: Asked, hash: u64) -> bool {
+        match self.copies {
+            None => self.pins(asked, hash),
+            Some(Cuts { rises, .. }) => rises.is_none_or(|cut| asked.count > cut),
+        }
+    }
+
+    pub(crate) fn rank(&self, asked: Asked, hash: u64) -> Rank {
+        (asked.count, self.draw(hash))
+    }
+
+    fn draw(&self, hash: u64) -> u32 {
+        ((hash ^ self.seed).wrapping_mul(0xa076_1d64_78bd_642f) >> 32) as u32
+    }
+
     fn draws(&self, stays: u64, hash: u64) -> bool {
-        (hash ^ self.seed).wrapping_mul(0xa076_1d64_78bd_642f) >> 32 < stays
+        u64::from(self.draw(hash)) < stays
     }
 }
 
@@ -104,21 +128,36 @@ mod tests {
 
     #[test]
     fn the_copies_that_were_asked_for_most_stay_in_the_room_that_is_left() {
-        let copies = |room| {
-            let counts: [u64; COUNTS] = std::array::from_fn(|count| [50, 30, 10, 10, 0][count.min(4)]);
-            let pinning = Pinning::of([50, 30, 10, 10], 15, 5).with_copies(counts, room);
-            assert!(pinning.pins(at(3), 1) && !pinning.pins(at(1), 1));
-            let kept: [usize; COUNTS] = percent(|count, hash| {
-                let asked = Asked { count: count as u8, ..Asked::default() };
-                pinning.keeps_copy(asked, hash)
-            });
-            [kept[0], kept[1], kept[2], kept[3], kept[15]]
+        let pinning = Pinning::of([50, 30, 10, 10], 15, 5);
+        let asked = |count: usize| Asked { count: count as u8, ..Asked::default() };
+        // A thousand copies, of which half have a count of 0, and so on.
+        let all: Vec<(Asked, u64)> = (0..1000)
+            .map(|i| (asked([0, 0, 0, 0, 0, 1, 1, 1, 2, 3][i % 10]), hash(&i.to_be_bytes())))
+            .collect();
+        let cut = |copies: &[(Asked, u64)], kept| {
+            let ranks = copies.iter().map(|(asked, hash)| pinning.rank(*asked, *hash)).collect();
+            pinning.with_copies(ranks, kept, kept)
         };
-        assert_eq!(copies(0), [0; 5]);
-        assert_eq!(copies(5), [0, 0, 0, 50, 100]);
-        assert_eq!(copies(35), [0, 50, 100, 100, 100]);
-        assert_eq!(copies(75), [50, 100, 100, 100, 100]);
-        assert_eq!(copies(200), [100; 5]);
+        let copies = |room| {
+            let pinning = cut(&all, room);
+            assert!(pinning.pins(at(3), 1) && !pinning.pins(at(1), 1));
+            let stay = |(asked, hash): &&(Asked, u64)| pinning.keeps_copy(*asked, *hash);
+            let staying: Vec<_> = all.iter().filter(stay).copied().collect();
+            // Those that stay when there is less room are of these.
+            let again = cut(&staying, room / 2);
+            assert_eq!(
+                staying.iter().filter(|(asked, hash)| again.keeps_copy(*asked, *hash)).count(),
+                (room / 2).min(1000)
+            );
+            let of = |count: u8| staying.iter().filter(|(asked, _)| asked.count == count).count();
+            let raised = (0..4).filter(|count| pinning.raises(asked(*count), 1)).count();
+            ([of(0), of(1), of(2), of(3)], raised)
+        };
+        assert_eq!(copies(0), ([0; 4], 0));
+        assert_eq!(copies(50), ([0, 0, 0, 50], 0));
+        assert_eq!(copies(350), ([0, 150, 100, 100], 2));
+        assert_eq!(copies(750), ([250, 300, 100, 100], 3));
+        assert_eq!(copies(2000), ([500, 300, 100, 100], 4));
     }
 
     #[test]

@@ -17,8 +17,7 @@ pub(crate) mod mapper;
 mod sketch;
 
 use cuesta_sched::atomic::{AtomicU64, Ordering};
-pub(crate) use mapper::Pinning;
-pub(crate) use sketch::COUNTS;
+pub(crate) use mapper::{Pinning, Rank};
 use sketch::Sketch;
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ impl Seen {
 pub(crate) struct Asked {
     /// Its clock value, if it is tracked.
     pub(crate) clock: Option<u8>,
-    /// About how often of late; below [`COUNTS`].
+    /// About how often of late, up to [`sketch::COUNT_MAX`].
     pub(crate) count: u8,
 }
 

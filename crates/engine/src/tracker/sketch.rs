@@ -6,36 +6,54 @@
 //! has it (Einziger, Friedman and Manes, 2017): a block is one cache line, a key has four counters of four bits in one block,
 //! and the least of them is its count: the truth since the last halvings, or more where others share all four.
 //!
-//! A block halves its counters when so many have been added to it, by itself: no sweep, and no number that all threads share.
-//! An access touches one line, and writes to it only while the key's count still grows. Threads change words by
-//! compare-and-swap, and who loses a race lets its addition go.
+//! All counters are halved once so many have been added to, for each key that the sketch is for: each block by itself, when it is
+//! next met, so nobody sweeps. Were blocks halved each by its own additions, counts of two blocks would tell of different pasts. What is counted
+//! is additions, not accesses: while the same keys are asked for as often as can be counted, nothing is forgotten.
+//!
+//! An access touches one line, and writes to it only while the key's count still grows; one addition in sixteen writes to what all threads
+//! share. Threads change words by compare-and-swap, and who loses a race lets its addition go.
 
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 
 /// Counters that a key has.
 const COUNTERS: usize = 4;
-/// Words of counters in a block; its last word counts additions.
+/// Words of counters in a block; its last word is its age, and additions that are not yet told of.
 const WORDS: usize = 7;
 const NIBBLES: u64 = 16 * WORDS as u64;
 /// Keys to a block: so a key has about three and a half counters of its own, and two bytes.
 const KEYS: u64 = 32;
-/// A block is halved once a key has so many additions on average. With the skew of YCSB that is about ten reads for each key.
-const ADDITIONS: u64 = 3 * KEYS;
+/// Additions for each key before the first halving; from then on half as many come between two. With the skew of YCSB that is
+/// six to eight reads for each key.
+const ADDITIONS: u64 = 4;
+/// Additions of a block that are told of at once.
+const TOLD: u64 = 16;
+/// So many halvings leave nothing.
+const HALVINGS_MAX: u64 = 4;
 /// Counts end here.
-const COUNT_MAX: u8 = 15;
-/// Different counts.
-pub(crate) const COUNTS: usize = COUNT_MAX as usize + 1;
+pub(super) const COUNT_MAX: u8 = 15;
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Block {
     words: [AtomicU64; WORDS],
-    additions: AtomicU64,
+    /// Halvings that it has seen, times [`TOLD`], and additions that are not yet told of.
+    state: AtomicU64,
+}
+
+/// What grows with additions, in a line of its own.
+#[repr(align(64))]
+struct Additions {
+    told: AtomicU64,
+    /// As many as bring the next halving.
+    halving_at: AtomicU64,
 }
 
 /// See the module's head.
 pub(crate) struct Sketch {
     blocks: Box<[Block]>,
+    /// Halvings so far.
+    age: AtomicU64,
+    additions: Additions,
 }
 
 fn replace(word: &AtomicU64, old: u64, new: u64) -> bool {
@@ -57,11 +75,18 @@ impl Block {
         places.map(|(word, shift)| (self.words[word].load(Ordering::Relaxed) >> shift) as u8 & COUNT_MAX)
     }
 
-    /// Halves all counters.
-    fn age(&self) {
+    /// Halves all counters as often as it has not yet been done of `age` times.
+    fn catch_up(&self, age: u64) {
+        let state = self.state.load(Ordering::Relaxed);
+        let behind = age.saturating_sub(state / TOLD).min(HALVINGS_MAX);
+        if behind == 0 || !replace(&self.state, state, age * TOLD + state % TOLD) {
+            return;
+        }
         for word in &self.words {
-            let old = word.load(Ordering::Relaxed);
-            replace(word, old, old >> 1 & 0x7777_7777_7777_7777);
+            for _ in 0..behind {
+                let old = word.load(Ordering::Relaxed);
+                replace(word, old, old >> 1 & 0x7777_7777_7777_7777);
+            }
         }
     }
 }
@@ -69,7 +94,13 @@ impl Block {
 impl Sketch {
     /// For about so many keys.
     pub(crate) fn new(keys: u64) -> Self {
-        Self { blocks: (0..keys.div_ceil(KEYS).max(1)).map(|_| Block::default()).collect() }
+        Self::of((0..keys.div_ceil(KEYS).max(1)).map(|_| Block::default()).collect(), ADDITIONS)
+    }
+
+    /// With `additions` more for each key before the next halving.
+    fn of(blocks: Box<[Block]>, additions: u64) -> Self {
+        let halving_at = AtomicU64::new(additions * KEYS * blocks.len() as u64);
+        Self { blocks, age: AtomicU64::new(0), additions: Additions { told: AtomicU64::new(0), halving_at } }
     }
 
     /// Memory that it takes.
@@ -83,11 +114,13 @@ impl Sketch {
         keys <= 2 * mine && mine <= 4 * keys.max(KEYS)
     }
 
-    /// All blocks, each as eight words.
+    /// All blocks, each as eight words, of which the last is 0.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
-        let words = |block: &Block| {
+        let age = self.age.load(Ordering::Relaxed);
+        let words = move |block: &Block| {
+            block.catch_up(age);
             let [a, b, c, d, e, f, g] = block.words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            [a, b, c, d, e, f, g, block.additions.load(Ordering::Relaxed)]
+            [a, b, c, d, e, f, g, 0]
         };
         self.blocks.iter().flat_map(words)
     }
@@ -96,14 +129,17 @@ impl Sketch {
     pub(crate) fn of_words(words: &[u64], keys: u64) -> Option<Self> {
         let block = |words: &[u64]| Block {
             words: std::array::from_fn(|i| AtomicU64::new(words[i])),
-            additions: AtomicU64::new(words[WORDS].min(ADDITIONS - 1)),
+            state: AtomicU64::new(0),
         };
-        let made = Self { blocks: words.chunks_exact(WORDS + 1).map(block).collect() };
+        // As many to the next halving as if the last had just been.
+        let made = Self::of(words.chunks_exact(WORDS + 1).map(block).collect(), ADDITIONS / 2);
         (!made.blocks.is_empty() && made.fits(keys)).then_some(made)
     }
 
     fn block_of(&self, hash: u64) -> &Block {
-        &self.blocks[((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize]
+        let block = &self.blocks[((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize];
+        block.catch_up(self.age.load(Ordering::Relaxed));
+        block
     }
 
     /// How often a key of this hash was asked for of late, or less often.
@@ -130,11 +166,21 @@ impl Sketch {
                 }
             }
         }
-        let additions = block.additions.load(Ordering::Relaxed);
-        match additions + 1 < ADDITIONS {
-            true => drop(replace(&block.additions, additions, additions + 1)),
-            false if replace(&block.additions, additions, ADDITIONS / 2) => block.age(),
+        let state = block.state.load(Ordering::Relaxed);
+        match state % TOLD + 1 < TOLD {
+            true => drop(replace(&block.state, state, state + 1)),
+            false if replace(&block.state, state, state + 1 - TOLD) => self.tell(),
             false => {}
+        }
+    }
+
+    /// Sixteen more were added.
+    fn tell(&self) {
+        let told = self.additions.told.fetch_add(TOLD, Ordering::Relaxed) + TOLD;
+        let halving_at = self.additions.halving_at.load(Ordering::Relaxed);
+        let next = halving_at + ADDITIONS / 2 * KEYS * self.blocks.len() as u64;
+        if told >= halving_at && replace(&self.additions.halving_at, halving_at, next) {
+            self.age.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -183,6 +229,23 @@ mod tests {
         (0..20).for_each(|_| round(5));
         let (hot, cold) = (mean(5), mean(0));
         assert!(hot > 2 * cold, "{hot} {cold}");
+    }
+
+    #[test]
+    fn a_count_tells_the_same_whoever_shares_its_block() {
+        let sketch = Sketch::new(10_000);
+        let is_beside = |a: u64, b: u64| std::ptr::eq(sketch.block_of(key(a)), sketch.block_of(key(b)));
+        let busy: Vec<u64> = (1..10_000).filter(|i| is_beside(*i, 0)).take(20).collect();
+        let quiet = (1..10_000).find(|i| !is_beside(*i, 0)).unwrap();
+        let mut apart = [0, 0];
+        for round in 0..200 {
+            (0..10_000).filter(|i| (i + round) % 5 == 0).for_each(|i| sketch.add(key(i)));
+            busy.iter().for_each(|i| (0..3).for_each(|_| sketch.add(key(*i))));
+            [0, quiet].into_iter().for_each(|i| sketch.add(key(i)));
+            apart[0] += i32::from(sketch.count(key(0)));
+            apart[1] += i32::from(sketch.count(key(quiet)));
+        }
+        assert!(apart.iter().all(|sum| *sum > 200 * 5) && (apart[0] - apart[1]).abs() < 200, "{apart:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! most and many tracked keys lie below ([`crate::policy::promotion`]), a read that a table answered offers what it found. The
 //! paper's read-triggered passes (PrismDB, §5.3) look through tables for hot keys; here the read that shows a key to be
 //! wanted has its object at hand, so no table is read for it, and no second read is waited for: copies cost the capacity tier
-//! nothing. Who rises is who would stay ([`Pinning::keeps_copy`]). Offers gather up to a bound and come in as one write and one
+//! nothing. Who rises is said by [`Pinning::raises`]. Offers gather up to a bound and come in as one write and one
 //! sync; each such batch makes a new index, most of which is copied, so a batch is half of a memtable.
 //!
 //! The edit that brings them in leaves out those of which the store has a version by then, and those for which a read would
@@ -185,7 +185,7 @@ impl Engine {
                     (offers.pinning, offers.believed) = (self.pinning(store, current), PINNING_BELIEVED);
                 }
             }
-            if !offers.pinning.keeps_copy(asked, hash) {
+            if !offers.pinning.raises(asked, hash) {
                 return false;
             }
             let within = || Rising::within(&self.tables.cache, self.rising_bytes_max());

@@ -12,7 +12,7 @@ use crate::policy::{
 };
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
-use crate::tracker::{Asked, COUNTS, Pinning};
+use crate::tracker::{Asked, Pinning, Rank};
 use cuesta_sched::Rng;
 use cuesta_sched::atomic::Ordering;
 use std::sync::Arc;
@@ -60,6 +60,7 @@ struct Weighed {
     holds: Holds,
     asked: Asked,
     stays: bool,
+    rank: Rank,
 }
 
 /// Every object between two places, or so many of them, evenly.
@@ -83,7 +84,7 @@ fn look_at<'a>(
             Holds::Copy => pinning.keeps_copy(asked, hash),
             _ => pinning.pins(asked, hash),
         };
-        Some(Weighed { bytes, holds: location.holds, asked, stays })
+        Some(Weighed { bytes, holds: location.holds, asked, stays, rank: pinning.rank(asked, hash) })
     })
 }
 
@@ -183,11 +184,11 @@ impl Engine {
         if !self.keeps_warm_copies(store) {
             return pinning;
         }
-        let (mut seen, mut staying, mut cold, mut copies) = (0, 0, 0, [0; COUNTS]);
+        let (mut seen, mut staying, mut cold, mut copies) = (0, 0, 0, Vec::new());
         for object in look_at(current, &pinning, (index.first(), index.end()), COPIES_SAMPLE) {
             seen += 1;
             match object.holds {
-                Holds::Copy => copies[usize::from(object.asked.count) % COUNTS] += 1,
+                Holds::Copy => copies.push(object.rank),
                 _ if object.stays => staying += 1,
                 _ => cold += 1,
             }
@@ -198,7 +199,13 @@ impl Engine {
         let below = current.version.data_bytes();
         let is_dear = of_all(cold) * object_bytes * DEAR < below;
         let originals = of_all(if is_dear { staying + cold } else { staying });
-        pinning.with_copies(copies.map(of_all), room.saturating_sub(originals))
+        let room = room.saturating_sub(originals);
+        // What slabs have beside slots may be more than that tenth: those stay that leave the low mark free.
+        let (free, _, low) = self.room_in(store);
+        let objects = |bytes: u64| bytes / object_bytes.max(1);
+        let kept = room.min((index.copies() + objects(free)).saturating_sub(objects(low)));
+        let in_sample = |objects: u64| (objects * seen).checked_div(index.entries()).unwrap_or(0) as usize;
+        pinning.with_copies(copies, in_sample(kept), in_sample(room))
     }
 
     /// What the policy sees of the store; where it `demotes`, with key ranges that could go down beside what runs: all, or some where there are many.
