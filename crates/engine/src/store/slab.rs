@@ -368,10 +368,11 @@ impl Slab {
         device.submit(ReadRequest { buffer, offset: pages.start })
     }
 
-    /// Waits for what [`Slab::begin_read`] began. `None` where the medium cannot read all of it: each slot is to be read by itself then.
+    /// Waits for what [`Slab::begin_read`] began. `None` where the medium cannot read all of it, or the slab is lost: each slot is to be
+    /// read by itself then, and has an error of its own.
     pub(crate) fn end_read(&self, ticket: Ticket) -> Result<Option<AlignedBuf>> {
         match ticket.wait() {
-            Err(source) if is_unreadable(&source) && !self.is_lost => Ok(None),
+            Err(source) if self.is_lost || is_unreadable(&source) => Ok(None),
             read => read.map(Some).map_err(|source| self.failed("read", source)),
         }
     }

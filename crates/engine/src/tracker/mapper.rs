@@ -30,6 +30,9 @@ pub(crate) struct Pinning {
 /// By what copies are told apart: their counts, then a hash.
 pub(crate) type Rank = (u8, u32);
 
+/// Before all others.
+const NOBODY: Rank = (u8::MAX, u32::MAX);
+
 /// Which copies stay, and who comes up; `None` for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cuts {
@@ -61,12 +64,13 @@ impl Pinning {
         Self { stays, copies: None, seed }
     }
 
-    /// And of copies like these as many as are `kept` of them. Who comes up has a higher count than the first for which there is no `room`.
+    /// And of copies like these as many as are `kept` of them. Who comes up has a higher count than the first for which there is no `room`, or than the first
+    /// that goes, where that is how far they get.
     pub(crate) fn with_copies(self, mut copies: Vec<Rank>, kept: usize, room: usize) -> Self {
         copies.sort_unstable_by(|a, b| b.cmp(a));
-        let first_behind = |place: usize| copies.get(place).copied();
-        let cuts = Cuts { stays: first_behind(kept), rises: first_behind(room).map(|(count, _)| count) };
-        Self { copies: Some(cuts), ..self }
+        let first_behind = |place: usize| if place == 0 { Some(NOBODY) } else { copies.get(place).copied() };
+        let (stays, rises) = (first_behind(kept), first_behind(room).or_else(|| first_behind(kept)));
+        Self { copies: Some(Cuts { stays, rises: rises.map(|(count, _)| count) }), ..self }
     }
 
     /// Whether a key of this hash stays.
@@ -158,6 +162,21 @@ mod tests {
         assert_eq!(copies(350), ([0, 150, 100, 100], 2));
         assert_eq!(copies(750), ([250, 300, 100, 100], 3));
         assert_eq!(copies(2000), ([500, 300, 100, 100], 4));
+    }
+
+    #[test]
+    fn who_comes_up_is_ahead_of_what_goes() {
+        let raised = |copies: &[u8], kept, room| {
+            let ranks = copies.iter().map(|count| (*count, 7)).collect();
+            let pinning = Pinning::of([1; 4], 4, 5).with_copies(ranks, kept, room);
+            (0..=15).find(|count| pinning.raises(Asked { count: *count, ..Asked::default() }, 1))
+        };
+        let copies = [5, 9, 3, 7];
+        assert_eq!([4, 3, 2, 1].map(|room| raised(&copies, room, room)), [0, 4, 6, 8].map(Some));
+        // What goes may be more than what has no room, or all that says where that ends.
+        assert_eq!([raised(&copies, 2, 3), raised(&copies, 2, 9)], [Some(4), Some(6)]);
+        // Without room nobody does, whether there are copies or not; with room all do.
+        assert_eq!([raised(&copies, 0, 0), raised(&[], 0, 0), raised(&[], 1, 1)], [None, None, Some(0)]);
     }
 
     #[test]

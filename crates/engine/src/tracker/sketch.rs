@@ -82,11 +82,16 @@ impl Block {
         if behind == 0 || !replace(&self.state, state, age * TOLD + state % TOLD) {
             return;
         }
-        for word in &self.words {
-            for _ in 0..behind {
-                let old = word.load(Ordering::Relaxed);
-                replace(word, old, old >> 1 & 0x7777_7777_7777_7777);
-            }
+        (0..behind).for_each(|_| self.words.iter().for_each(halve));
+    }
+}
+
+/// Halves sixteen counters, whoever comes between.
+fn halve(word: &AtomicU64) {
+    loop {
+        let old = word.load(Ordering::Relaxed);
+        if replace(word, old, old >> 1 & 0x7777_7777_7777_7777) {
+            return;
         }
     }
 }
@@ -142,7 +147,7 @@ impl Sketch {
         block
     }
 
-    /// How often a key of this hash was asked for of late, or less often.
+    /// How often a key of this hash was asked for of late, or more often.
     pub(crate) fn count(&self, hash: u64) -> u8 {
         let counts = self.block_of(hash).counts(&Block::places(hash));
         counts.into_iter().min().unwrap_or(0)

@@ -196,14 +196,14 @@ impl Engine {
         let of_all = |part: u64| (part * index.entries()).checked_div(seen).unwrap_or(0);
         let room = budget / COPIES_OF.1 * COPIES_OF.0 / object_bytes.max(1);
         // Where what is cold is little beside the tables that it would go to, it costs less to let copies go.
-        let below = current.version.data_bytes();
-        let is_dear = of_all(cold) * object_bytes * DEAR < below;
-        let originals = of_all(if is_dear { staying + cold } else { staying });
-        let room = room.saturating_sub(originals);
-        // What slabs have beside slots may be more than that tenth: those stay that leave the low mark free.
+        let is_dear = of_all(cold) * object_bytes * DEAR < current.version.data_bytes();
+        let (originals, going) = if is_dear { (staying + cold, 0) } else { (staying, cold) };
+        let room = room.saturating_sub(of_all(originals));
+        // What slabs have beside slots may be more than that tenth, or the low mark be higher: those stay that leave that free.
         let (free, _, low) = self.room_in(store);
         let objects = |bytes: u64| bytes / object_bytes.max(1);
-        let kept = room.min((index.copies() + objects(free)).saturating_sub(objects(low)));
+        let there = index.copies() + of_all(going) + objects(free);
+        let kept = room.min(there.saturating_sub(objects(low)));
         let in_sample = |objects: u64| (objects * seen).checked_div(index.entries()).unwrap_or(0) as usize;
         pinning.with_copies(copies, in_sample(kept), in_sample(room))
     }

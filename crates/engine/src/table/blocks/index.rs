@@ -110,7 +110,8 @@ impl IndexBuilder {
             | bit(run.is_none(), shape::HANDLES)
     }
 
-    /// An upper bound of the encoded size, where blocks follow each other: a few instructions.
+    /// An upper bound of the encoded size, where blocks follow each other: a few instructions. No less than a quarter of the bounds as they are: one
+    /// more, of keys that begin otherwise, and all of them are written out.
     pub(crate) fn bytes(&self) -> usize {
         let entry = HEAD_BYTES
             + if self.has_trailers { TRAILER_BYTES } else { 0 }
@@ -119,7 +120,8 @@ impl IndexBuilder {
             (Some(first), Some(last)) if last.end() - first.offset > u32::MAX.into() => 8,
             _ => 4,
         };
-        32 + self.prefix + self.bounds.len() * (entry + blocks) + self.rest_bytes()
+        let most = 32 + self.prefix + self.bounds.len() * (entry + blocks) + self.rest_bytes();
+        most.max(self.key_bytes / 4)
     }
 
     /// The block; the builder is empty again.
@@ -383,6 +385,20 @@ mod tests {
         let dense = |i: u64| format!("user{:016}", 3 * i).into_bytes();
         let (scattered, dense) = (of_keys(200, |i| scattered(i + 30_000)), of_keys(200, dense));
         assert!(scattered < 200 * 15 && dense < 200 * 15, "{scattered} {dense}");
+    }
+
+    #[test]
+    fn keys_that_begin_otherwise_make_no_huge_block() {
+        let mut builder = IndexBuilder::default();
+        let key = |begin: u8, i: u16| [&[begin; 200], &i.to_be_bytes()[..]].concat();
+        let mut count = 0;
+        while builder.bytes() <= 4000 {
+            builder.add(&key(0, count), Trailer::LAST, &[blocks(64, 0)(count.into())]);
+            count += 1;
+        }
+        builder.add(&key(1, 0), Trailer::LAST, &[blocks(64, 0)(count.into())]);
+        let bytes = builder.finish().len();
+        assert!(count > 70 && bytes < 5 * 4000, "{count} {bytes}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Writes a table: entries in, two files out.
 //!
 //! Data blocks are cut so that each fits the target with its trailer wherever its entries do. Blocks are gathered
-//! into partitions; a partition gets an index block and a filter block of at most about a page each, so that one
-//! lookup needs one of each. Memory: what two files being written take ([`crate::table::sink`]), the block being built, the
+//! into partitions; a partition gets an index block and a filter block of at most about a page each (an index of up to five where keys that
+//! begin alike end, and others begin), so that one lookup needs one of each. Memory: what two files being written take ([`crate::table::sink`]), the block being built, the
 //! partition's key hashes and bounds, and the table's list of partitions. Each entry is copied once, into its block.
 
 use super::block::BlockBuilder;
