@@ -43,8 +43,8 @@ struct Cuts {
 }
 
 /// The largest classes first, as long as there is room.
-fn shares<const N: usize>(counts: [u64; N], mut room: u64) -> [u64; N] {
-    let mut shares = [0; N];
+fn shares(counts: [u64; CLOCKS], mut room: u64) -> [u64; CLOCKS] {
+    let mut shares = [0; CLOCKS];
     for (class, count) in counts.into_iter().enumerate().rev() {
         let fitting = room.min(count);
         shares[class] = (fitting * ALL).checked_div(count).unwrap_or(if room > 0 { ALL } else { 0 });
@@ -95,6 +95,7 @@ impl Pinning {
         }
     }
 
+    /// By what a copy is before or behind others.
     pub(crate) fn rank(&self, asked: Asked, hash: u64) -> Rank {
         (asked.count, self.draw(hash))
     }
@@ -114,7 +115,7 @@ mod tests {
     use crate::key::hash;
 
     /// How many in a hundred of each class stay.
-    fn percent<const N: usize>(stays: impl Fn(usize, u64) -> bool) -> [usize; N] {
+    fn percent(stays: impl Fn(usize, u64) -> bool) -> [usize; CLOCKS] {
         let stays = |class, i: u64| stays(class, hash(&i.to_be_bytes()));
         std::array::from_fn(|class| (0..10_000).filter(|i| stays(class, *i)).count().div_ceil(50) / 2)
     }
