@@ -29,7 +29,6 @@ pub use meter::{Cause, Count, Counters, Meter};
 pub use names::SureNames;
 pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing, Sleep, thread_took};
 pub use page_vec::PageVec;
-pub use pages::trim_heap;
 pub use ticket::{Pending, Ticket};
 pub use view::{Holder, View};
 

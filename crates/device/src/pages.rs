@@ -16,16 +16,6 @@ use std::ptr::NonNull;
 /// The unit: what direct I/O is aligned to.
 const PAGE_BYTES: usize = crate::ALIGNMENT;
 
-/// Gives whole pages that nobody uses back from the heap to the system, where the heap is glibc's; with another one nothing happens. It
-/// takes the heap's locks one after the other, a few milliseconds for tens of mebibytes.
-pub fn trim_heap() {
-    #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
-    // SAFETY: it touches free memory only, under the heap's own locks.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 pub(crate) use mapped::{give_back, take};
 
 #[cfg(not(miri))]

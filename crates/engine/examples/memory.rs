@@ -16,8 +16,8 @@ use std::time::Duration;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const MIB: u64 = 1 << 20;
-const CASES: [&str; 7] =
-    ["uniform", "zipfian", "objects", "large-values", "keyspaces", "iterators", "largest-values"];
+const CASES: [&str; 8] =
+    ["uniform", "zipfian", "objects", "large-values", "keyspaces", "iterators", "scans", "largest-values"];
 const THREADS: u64 = 2;
 /// Work of a case.
 const OPERATIONS: u64 = 300_000;
@@ -150,6 +150,19 @@ fn run(case: &str, db: &Db, memory: u64, values: &mut [Vec<u8>]) -> Result<(), F
                     if let Some(pair) = scan.next() {
                         drop(pair?);
                     }
+                }
+            }
+            Ok(())
+        }
+        // Scans take the cache over from point reads.
+        "scans" => {
+            load(db, keys, value)?;
+            read(db, keys, values, true, OPERATIONS)?;
+            let mut random = Random(5);
+            for _ in 0..OPERATIONS / 10 {
+                let scan = db.scan(Range::from(key(random.skewed(keys)).as_bytes()..))?;
+                for pair in scan.take(50) {
+                    drop(pair?);
                 }
             }
             Ok(())

@@ -242,6 +242,15 @@ fn what_a_get_leaves_in_the_cache_is_never_used_once_it_is_old() {
         };
         let theirs = get.clone();
         let reader = thread::spawn(move || [theirs(), theirs()]);
+        // Somebody moves what is there, as often as there is something else.
+        let theirs = cache.clone();
+        let mover = thread::spawn(move || {
+            for _ in 0..2 {
+                let object = theirs.object(KEY, Seq::MAX);
+                thread::yield_now();
+                object.iter().for_each(|object| theirs.relocate(object));
+            }
+        });
         for seq in 2..=3 {
             current.lock().0 = Some(seq);
             let (mut writer, memtable) = MemTable::new(3);
@@ -250,6 +259,7 @@ fn what_a_get_leaves_in_the_cache_is_never_used_once_it_is_old() {
             *current.lock() = (None, seq);
             assert_eq!(get(), seq, "right after its flush");
         }
+        mover.join().unwrap();
         let seen = reader.join().unwrap();
         assert!(seen.is_sorted(), "{seen:?}");
         assert_eq!((get(), get()), (3, 3), "after {seen:?}");

@@ -55,6 +55,7 @@ pub mod planted;
 mod policy;
 mod profile;
 mod range_tombstones;
+mod size_class;
 mod store;
 mod table;
 mod tier;

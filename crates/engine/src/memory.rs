@@ -32,9 +32,11 @@ pub(crate) enum Holder {
     RangeTombstones = 5,
     /// What flushes, demotions and promotions list: what goes where.
     Jobs = 6,
+    /// What lies between the cache's objects.
+    Holes = 7,
 }
 
-const HOLDERS: usize = 7;
+const HOLDERS: usize = 8;
 
 /// The number and what is held of it.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value. Clones are cheap; as long as one lives, it holds its bytes, or the block they lie in.
+/// A value. Clones are cheap; as long as one lives, it holds its bytes, or the block or page they lie in.
 #[derive(Clone)]
 pub struct Value {
     bytes: Bytes,
@@ -16,7 +16,7 @@ pub struct Value {
 enum Bytes {
     Copied(Arc<[u8]>),
     InBlock(BlockSlice),
-    Object(Arc<Object>),
+    Object(Object),
 }
 
 impl Value {
@@ -32,7 +32,7 @@ impl Value {
         Self { bytes: Bytes::InBlock(slice) }
     }
 
-    pub(crate) fn object(object: Arc<Object>) -> Self {
+    pub(crate) fn object(object: Object) -> Self {
         Self { bytes: Bytes::Object(object) }
     }
 }

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 /// What each module may use of this crate, besides itself; lowest layer first.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("planted", &[]),
-    ("cache", &["error", "key", "memory", "range_tombstones"]),
+    ("cache", &["error", "key", "memory", "range_tombstones", "size_class"]),
     ("error", &[]),
     ("format", &["error", "key"]),
     ("key", &["error"]),
     ("range_tombstones", &["key"]),
     ("log", &["error", "format", "key", "range_tombstones"]),
     ("memory", &[]),
+    ("size_class", &[]),
     ("memtable", &["error", "key", "range_tombstones"]),
     ("merge", &["error", "key"]),
     ("table", &["cache", "error", "format", "key", "memory", "merge"]),

@@ -108,11 +108,6 @@ impl Duel {
         self.blocks_won.load(Ordering::Relaxed)
     }
 
-    #[cfg(test)]
-    pub(super) fn let_blocks_win(&self) {
-        self.blocks_won.store(true, Ordering::Relaxed);
-    }
-
     /// Plays a read against both.
     pub(super) fn play(&self, read: &Sampled) {
         let block = u64::from(read.block);

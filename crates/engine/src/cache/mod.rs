@@ -14,29 +14,31 @@
 
 mod block;
 mod duel;
-mod heap;
 mod object;
+mod pool;
 
 pub(crate) use block::{Block, BlockKey, BlockSlice, FRAME_BYTES, LARGE_BYTES};
 pub(crate) use object::Object;
 
 use crate::error::Result;
 use crate::key::{self, Cursor, Entry, Kind, Seq, Target};
-use crate::memory::Memory;
+use crate::memory::{Holder, Memory};
 use crate::planted::{self, Bug};
 use crate::range_tombstones::RangeTombstones;
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use duel::{Duel, Sampled};
-use heap::Heap;
-use object::ObjectKey;
-use quick_cache::sync::{Cache as Shards, DefaultLifecycle};
+use pool::Pool;
+use quick_cache::sync::{Cache as Shards, DefaultLifecycle, EntryAction};
 use quick_cache::{Equivalent, OptionsBuilder, Weighter};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Charged for each item besides its bytes: entry, reference counts, queues, the heap's own.
-const OVERHEAD_BYTES: usize = 160;
+/// Charged for each item besides what it holds: its entry, queues, and what these grow by.
+const ENTRY_BYTES: usize = 96;
+/// For a block, its reference counts and what the heap adds to these, too.
+const BLOCK_OVERHEAD_BYTES: usize = ENTRY_BYTES + 64;
 /// About what an item takes: for so many the cache remembers names of what it has evicted.
 const ITEM_BYTES: usize = 1024;
 /// The blocks that were met last have one part in so many of the budget.
@@ -53,34 +55,30 @@ const FOUND_KEPT: u64 = 16;
 /// A change of what it may have that is less than one part in so many of it waits.
 const FIT_SHARE: u64 = 64;
 const SHARDS: usize = 16;
-/// Holes between objects are given back when they are one part in so many of the memory number.
-const HOLES_LEAST_SHARE: u64 = 32;
+/// Pages that are emptied at once.
+const EMPTIED_AT_ONCE: usize = 8;
 
-#[derive(Clone, Debug)]
+/// Objects are named by a hash of their key, so whoever finds one looks at its key. Two keys of one hash take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     Block(BlockKey),
-    Object(Arc<Object>),
+    Object(u64),
+}
+
+impl Name {
+    fn of_object(key: &[u8]) -> Self {
+        Self::Object(key::hash(key))
+    }
 }
 
 impl Hash for Name {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Block(key) => key.hash(state),
-            Self::Object(object) => ObjectKey(object.key()).hash(state),
+            Self::Object(hash) => state.write_u64(*hash),
         }
     }
 }
-
-impl PartialEq for Name {
-    fn eq(&self, other: &Self) -> bool {
-        match self {
-            Self::Block(key) => key.equivalent(other),
-            Self::Object(object) => ObjectKey(object.key()).equivalent(other),
-        }
-    }
-}
-
-impl Eq for Name {}
 
 impl Equivalent<Name> for BlockKey {
     fn equivalent(&self, name: &Name) -> bool {
@@ -88,16 +86,25 @@ impl Equivalent<Name> for BlockKey {
     }
 }
 
-impl Equivalent<Name> for ObjectKey<'_> {
-    fn equivalent(&self, name: &Name) -> bool {
-        matches!(name, Name::Object(object) if object.key() == self.0)
-    }
-}
-
 #[derive(Clone, Debug)]
 enum Item {
     Block(Block),
-    Object(Arc<Object>),
+    Object(Object),
+}
+
+impl Item {
+    /// The object of a key, if that is what it is.
+    fn object(self, key: &[u8]) -> Option<Object> {
+        match self {
+            Self::Object(object) if object.key() == key => Some(object),
+            _ => None,
+        }
+    }
+
+    /// Whether it is this object, in this slot.
+    fn is(&self, object: &Object) -> bool {
+        matches!(self, Self::Object(other) if other.is(object))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -119,12 +126,12 @@ impl Weighter<BlockKey, Block> for Weight {
 }
 
 fn block_weight(block: &Block) -> usize {
-    block.held_bytes() + OVERHEAD_BYTES
+    block.held_bytes() + BLOCK_OVERHEAD_BYTES
 }
 
 /// Of key and value of so many bytes.
 fn object_weight(bytes: usize) -> usize {
-    bytes + OVERHEAD_BYTES
+    pool::slot_bytes_of(bytes) + ENTRY_BYTES
 }
 
 /// A hash of numbers, seeded.
@@ -213,7 +220,7 @@ pub(crate) struct Cache {
     has_objects: AtomicBool,
     /// Objects that were found in the store below the memtable.
     found: AtomicU64,
-    heap: Arc<Heap>,
+    pool: Arc<Pool>,
     block_hits: Hits,
     object_hits: Hits,
 }
@@ -269,7 +276,7 @@ impl Cache {
             flushes: AtomicU64::new(0),
             has_objects: AtomicBool::new(false),
             found: AtomicU64::new(0),
-            heap: Arc::default(),
+            pool: Arc::default(),
             block_hits: Hits::default(),
             object_hits: Hits::default(),
         }
@@ -280,9 +287,13 @@ impl Cache {
         &self.memory
     }
 
-    /// Gives up what others hold by now, or takes what they have let go of, unless somebody is at it: two at once could leave what the slower one
-    /// was told.
+    /// Gives up what others hold by now, holes between objects among that, or takes what they have let go of, unless somebody is at it: two at once could
+    /// leave what the slower one was told.
     pub(crate) fn fit(&self) {
+        if self.pool.has_holes() {
+            self.close_holes();
+        }
+        self.memory.set(Holder::Holes, self.pool.hole_bytes());
         let (has, may) = (self.capacity.load(Ordering::Relaxed), self.memory.for_cache());
         if has.abs_diff(may) > has / FIT_SHARE && !self.fitting.swap(true, Ordering::Acquire) {
             self.capacity.store(may, Ordering::Relaxed);
@@ -294,16 +305,30 @@ impl Cache {
         }
     }
 
-    /// Drops what objects are left, and gives back what they had of the heap, once blocks have displaced enough of them.
+    /// Moves objects together, so that pages go back to the system: a few tens of microseconds for each page.
     fn close_holes(&self) {
-        let least = self.memory.limit() / HOLES_LEAST_SHARE;
-        if !self.duel.prefers_blocks() || !self.heap.has_holes(least) {
-            return;
+        for _ in 0..EMPTIED_AT_ONCE {
+            let Some(page) = self.pool.begin_emptying() else { return };
+            for object in page.objects.iter().filter(|object| object.is_confirmed()) {
+                self.relocate(object);
+            }
+            self.pool.end_emptying(page);
         }
-        if !self.fitting.swap(true, Ordering::Acquire) {
-            self.items.retain(|_, item| matches!(item, Item::Block(_)));
-            self.heap.trim();
-            self.fitting.store(false, Ordering::Release);
+    }
+
+    /// Puts a copy in the place of an object, if that is still here.
+    pub(crate) fn relocate(&self, object: &Object) {
+        let name = Name::of_object(object.key());
+        if self.items.peek(&name).is_some_and(|item| item.is(object)) {
+            let copy = self.pool.copy(object);
+            // Under the shard's lock, so that a flush replaces either the one or the other. Where there is none by now, what
+            // is answered ends with this line, and so does the place that it has kept.
+            let _ = self.items.entry(&name, Some(Duration::ZERO), |_, item| {
+                if item.is(object) {
+                    *item = Item::Object(copy);
+                }
+                EntryAction::Retain(())
+            });
         }
     }
 
@@ -336,7 +361,6 @@ impl Cache {
 
     pub(crate) fn keep_block(&self, key: BlockKey, block: Block) {
         self.fit();
-        self.close_holes();
         self.items.insert(Name::Block(key), Item::Block(block));
     }
 
@@ -353,31 +377,26 @@ impl Cache {
 
     /// The newest version of a key that tables have, if that is one that a read at `at` may see. The memtables must have
     /// been asked.
-    pub(crate) fn object(&self, key: &[u8], at: Seq) -> Option<Arc<Object>> {
+    pub(crate) fn object(&self, key: &[u8], at: Seq) -> Option<Object> {
         if !self.has_objects.load(Ordering::Relaxed) {
             return None;
         }
-        let found = match self.items.get(&ObjectKey(key)) {
-            Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at => Some(object),
-            _ => None,
-        };
+        let found = self.items.get(&Name::of_object(key)).and_then(|item| item.object(key));
+        let found = found.filter(|object| object.is_confirmed() && object.seq() <= at);
         self.object_hits.count(found.is_some());
         if let Some(object) = &found
-            && object.sample != 0
+            && object.sample().0 != 0
         {
-            self.play(object.key(), object_weight(object.len()), (object.sample, object.block_weight));
+            self.play(object.key(), object_weight(object.len()), object.sample());
         }
         found
     }
 
     /// Number of what [`Cache::object`] would find, and bytes of its value; counts as no lookup.
     pub(crate) fn peek_object(&self, key: &[u8], at: Seq) -> Option<(Seq, usize)> {
-        match self.items.peek(&ObjectKey(key)) {
-            Some(Item::Object(object)) if object.is_confirmed() && object.seq <= at => {
-                Some((object.seq, object.value().len()))
-            }
-            _ => None,
-        }
+        let found = self.items.peek(&Name::of_object(key)).and_then(|item| item.object(key));
+        let found = found.filter(|object| object.is_confirmed() && object.seq() <= at);
+        found.map(|object| (object.seq(), object.value().len()))
     }
 
     fn play(&self, key: &[u8], object_weight: usize, (block, block_weight): (u32, u32)) {
@@ -396,7 +415,7 @@ impl Cache {
                 self.play(read.key, object_weight, of);
             }
             if let Some(fresh) = read.fresh.filter(|_| !self.duel.prefers_blocks()) {
-                return self.keep_object(Object::new(&self.heap, read.key, read.seq, read.value, of), fresh);
+                return self.keep_object(self.pool.object(read.key, read.seq, read.value, of), fresh);
             }
         }
         if !read.was_cached {
@@ -409,25 +428,25 @@ impl Cache {
         if !self.found.fetch_add(1, Ordering::Relaxed).is_multiple_of(FOUND_KEPT) {
             return;
         }
-        if object_weight(entry.key.len() + entry.value.len()) <= FRAME_BYTES + OVERHEAD_BYTES {
+        if object_weight(entry.key.len() + entry.value.len()) <= FRAME_BYTES + BLOCK_OVERHEAD_BYTES {
             let seq = entry.trailer.seq();
-            self.keep_object(Object::new(&self.heap, entry.key, seq, entry.value, (0, 0)), noted);
+            self.keep_object(self.pool.object(entry.key, seq, entry.value, (0, 0)), noted);
         }
     }
 
     /// See [`object`] for why it is inserted first and confirmed after.
-    fn keep_object(&self, object: Arc<Object>, noted: Flushes) {
+    fn keep_object(&self, object: Object, noted: Flushes) {
         // A flush that does not see this is seen below.
         if !self.has_objects.load(Ordering::SeqCst) {
             self.has_objects.store(true, Ordering::SeqCst);
         }
         self.fit();
-        self.items.insert(Name::Object(object.clone()), Item::Object(object.clone()));
+        let name = Name::of_object(object.key());
+        self.items.insert(name, Item::Object(object.clone()));
         if self.flushes() == noted || planted::has(Bug::ObjectConfirmedBlindly) {
             object.confirm();
         } else {
-            let is_this = |item: &Item| matches!(item, Item::Object(other) if Arc::ptr_eq(other, &object));
-            drop(self.items.remove_if(&ObjectKey(object.key()), is_this));
+            drop(self.items.remove_if(&name, |item| item.is(&object)));
         }
     }
 
@@ -449,15 +468,15 @@ impl Cache {
             if previous != entry.key {
                 previous.clear();
                 previous.extend_from_slice(entry.key);
-                let name = ObjectKey(entry.key);
-                if let Some(Item::Object(old)) = self.items.peek(&name) {
+                let name = Name::of_object(entry.key);
+                if let Some(old) = self.items.peek(&name).and_then(|item| item.object(entry.key)) {
                     let small = entry.value.len() <= FRAME_BYTES;
                     if small && entry.trailer.kind() == Some(Kind::Put) {
-                        let of = (old.sample, old.block_weight);
-                        let object = Object::new(&self.heap, entry.key, entry.trailer.seq(), entry.value, of);
+                        let seq = entry.trailer.seq();
+                        let object = self.pool.object(entry.key, seq, entry.value, old.sample());
                         object.confirm();
                         // One that was evicted in between stays away.
-                        drop(self.items.replace(Name::Object(object.clone()), Item::Object(object), true));
+                        drop(self.items.replace(name, Item::Object(object), true));
                     } else {
                         drop(self.items.remove(&name));
                     }
@@ -467,7 +486,7 @@ impl Cache {
         }
         if !erased.is_empty() && !planted::has(Bug::ErasedObjectsKept) {
             self.items.retain(|_, item| match item {
-                Item::Object(object) => erased.covering(object.key(), Seq::MAX) <= object.seq,
+                Item::Object(object) => erased.covering(object.key(), Seq::MAX) <= object.seq(),
                 _ => true,
             });
         }

@@ -17,83 +17,119 @@
 //! The shard's lock orders an insertion and a flush's removal of the same key: if the removal comes first the reader sees
 //! the number raised, and if it comes second it takes the object away. A reader that noted the number after it was raised
 //! has the flush's memtable in its own set, or its tables.
+//!
+//! An [`Object`] is a handle of what lies in a slot of the [`Pool`], which says what is valid when.
 
-use super::heap::Heap;
-use crate::key::{self, Seq};
-use cuesta_sched::atomic::{AtomicBool, Ordering};
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+#![expect(unsafe_code, reason = "a slot is counted by itself, inside a page that it shares with others")]
 
-/// A key with its newest value.
-pub(crate) struct Object {
-    pub(super) seq: Seq,
-    /// The sampled block that it came from; 0 for none.
+use super::pool::Pool;
+use crate::key::Seq;
+use cuesta_sched::atomic::AtomicBool;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::{fmt, slice};
+
+/// What precedes key and value in an object's slot.
+#[repr(C)]
+pub(super) struct Header {
+    pub(super) references: AtomicU32,
+    /// Where it lies: the slot of the page of its class.
+    pub(super) page: u32,
+    pub(super) slot: u16,
+    pub(super) confirmed: AtomicBool,
+    pub(super) key_bytes: u32,
+    pub(super) value_bytes: u32,
     pub(super) sample: u32,
-    /// What that block weighs.
     pub(super) block_weight: u32,
-    key_bytes: u32,
-    confirmed: AtomicBool,
-    /// Key, then value.
-    bytes: Box<[u8]>,
-    heap: Arc<Heap>,
+    pub(super) seq: Seq,
+    pub(super) pool: *const Pool,
 }
 
+/// A key with its newest value, in a slot. Clones share it.
+pub(crate) struct Object {
+    pub(super) header: NonNull<Header>,
+}
+
+// SAFETY: an object is plain bytes that nobody changes, and two atomics; its slot may be given back by any thread, under the pool's lock.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
 impl Object {
-    /// Not confirmed yet. `of` is the block that it came from and what that weighs.
-    pub(super) fn new(heap: &Arc<Heap>, key: &[u8], seq: Seq, value: &[u8], of: (u32, u32)) -> Arc<Self> {
-        let (bytes, confirmed) = ([key, value].concat().into_boxed_slice(), AtomicBool::new(false));
-        let (sample, block_weight) = of;
-        heap.add(bytes.len() as u64);
-        // Keys are at most `KEY_BYTES_MAX` long.
-        let (key_bytes, heap) = (key.len() as u32, heap.clone());
-        Arc::new(Self { seq, sample, block_weight, key_bytes, confirmed, bytes, heap })
+    pub(super) fn header(&self) -> &Header {
+        // SAFETY: this handle is one of the header's references, so the slot is not given back before it goes.
+        unsafe { self.header.as_ref() }
     }
 
-    pub(crate) fn seq(&self) -> Seq {
-        self.seq
+    fn bytes(&self, from: usize, len: usize) -> &[u8] {
+        // SAFETY: key and value were written behind the header, in this slot, before there was a handle, and are not written again
+        // while there is one. `from` and `len` are from the lengths that the slot was taken for.
+        unsafe { slice::from_raw_parts(self.header.as_ptr().add(1).cast::<u8>().add(from), len) }
     }
 
     pub(super) fn key(&self) -> &[u8] {
-        &self.bytes[..self.key_bytes as usize]
+        self.bytes(0, self.header().key_bytes as usize)
     }
 
     pub(crate) fn value(&self) -> &[u8] {
-        &self.bytes[self.key_bytes as usize..]
+        self.bytes(self.header().key_bytes as usize, self.header().value_bytes as usize)
+    }
+
+    pub(crate) fn seq(&self) -> Seq {
+        self.header().seq
+    }
+
+    /// The sampled block that it came from, or 0, and what that weighs.
+    pub(super) fn sample(&self) -> (u32, u32) {
+        (self.header().sample, self.header().block_weight)
     }
 
     /// Bytes of key and value.
     pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+        self.header().key_bytes as usize + self.header().value_bytes as usize
     }
 
     pub(super) fn confirm(&self) {
-        self.confirmed.store(true, Ordering::Release);
+        self.header().confirmed.store(true, Ordering::Release);
     }
 
     pub(super) fn is_confirmed(&self) -> bool {
-        self.confirmed.load(Ordering::Acquire)
+        self.header().confirmed.load(Ordering::Acquire)
+    }
+
+    /// Whether both are the same one in the same slot.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+}
+
+impl Clone for Object {
+    fn clone(&self) -> Self {
+        // Whoever has a handle need not be told of anything by whoever has another.
+        let before = self.header().references.fetch_add(1, Ordering::Relaxed);
+        // As `Arc` does: handles that are forgotten, two thousand million of them, must not bring it back to 0.
+        if before > u32::MAX / 2 {
+            std::process::abort();
+        }
+        Self { header: self.header }
     }
 }
 
 impl Drop for Object {
     fn drop(&mut self) {
-        self.heap.remove(self.bytes.len() as u64);
+        if self.header().references.fetch_sub(1, Ordering::Release) == 1 {
+            // All that others did with it is before what becomes of the slot.
+            fence(Ordering::Acquire);
+            // SAFETY: the pool lives as long as its pages, of which the slot's is one until it is given back.
+            let pool = unsafe { &*self.header().pool };
+            // Only here, when nothing of the pool is used any more: the page may be what holds it.
+            drop(pool.give_back(self.header));
+        }
     }
 }
 
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Object({:?}, {} bytes)", self.seq, self.len())
-    }
-}
-
-/// A key, to look its object up.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ObjectKey<'a>(pub(super) &'a [u8]);
-
-impl Hash for ObjectKey<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(key::hash(self.0));
+        write!(f, "Object({:?}, {} bytes)", self.seq(), self.len())
     }
 }

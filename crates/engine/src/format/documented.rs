@@ -30,7 +30,7 @@ fn constants_are_as_documented() {
         ("table.md", "SECTOR_BYTES", table::SECTOR_BYTES),
         ("table.md", "FLOORS_MAX", table::FLOORS_MAX),
         ("slab.md", "SLOT_HEADER_BYTES", crate::store::SLOT_HEADER_BYTES),
-        ("slab.md", "SLOT_BYTES_MIN", crate::store::SLOT_BYTES_MIN as usize),
+        ("slab.md", "SLOT_BYTES_MIN", crate::size_class::SLOT_BYTES_MIN as usize),
         ("slab.md", "SHAPE_BYTES", crate::store::SHAPE_BYTES),
         ("slab.md", "SLOTS_FROM", crate::store::SLOTS_FROM as usize),
     ];

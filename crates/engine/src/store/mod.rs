@@ -17,7 +17,6 @@
 //!
 //! Contents are replaced by the edit that makes a change durable; who replaces them owns the store's turn ([`Store`]).
 
-pub(crate) mod class;
 mod contents;
 mod cursor;
 mod fill;
@@ -27,9 +26,6 @@ mod slab;
 mod slot;
 mod space;
 
-#[cfg(test)]
-pub(crate) use class::SLOT_BYTES_MIN;
-pub(crate) use class::slot_bytes;
 pub(crate) use contents::{Contents, Damaged, Found, Moment};
 pub(crate) use cursor::StoreCursor;
 pub(crate) use fill::{Write, Written, fill};
@@ -37,7 +33,7 @@ pub(crate) use generation::Generations;
 pub(crate) use index::{Changes, Holds, Index, IndexBuilder, Location, Position, shared_prefix};
 #[cfg(test)]
 pub(crate) use slab::SLOTS_FROM;
-pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta};
+pub(crate) use slab::{SHAPE_BYTES, SLAB_TIER, Slab, SlabMeta, slots_in};
 #[cfg(test)]
 pub(crate) use slot::SLOT_HEADER_BYTES;
 pub(crate) use slot::{Object, decode as decode_slot, early_bytes, object_bytes};

@@ -27,14 +27,21 @@ pub(crate) const SLOTS_FROM: u64 = ALIGNMENT as u64;
 pub(crate) const SHAPE_BYTES: usize = 16;
 /// No slot is larger, and no slab has more of them, whatever a file says.
 const SLOT_BYTES_MAX: u64 = 1 << 30;
-pub(super) const SLOTS_MAX: u32 = 1 << 24;
+const SLOTS_MAX: u32 = 1 << 24;
+/// A slab has at least so many slots, unless it would be larger than it should by as many times.
+const SLOTS_MIN: u64 = 4;
 /// The tier that slabs are on.
 pub(crate) const SLAB_TIER: u32 = 0;
-
 /// Slots whose pages follow each other are read together, up to so many bytes, unless one slot is longer.
 const RUN_BYTES_MAX: u64 = 256 << 10;
 /// A scan of a slab reads so many times ahead.
 const SCAN_DEPTH: usize = 4;
+
+/// Slots of such a size in a slab that should take `target` bytes.
+pub(crate) fn slots_in(slot_bytes: u64, target: u64) -> u32 {
+    let least = if slot_bytes < SLOTS_MIN * target { SLOTS_MIN } else { 1 };
+    (target / slot_bytes).clamp(least, u64::from(SLOTS_MAX)) as u32
+}
 
 /// What is known of a slab without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -522,5 +529,18 @@ impl Slab {
 impl fmt::Debug for Slab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.meta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_larger_than_a_slab_has_one_to_itself() {
+        assert_eq!(
+            [64, 1088, 5000, 65_000, 1 << 20].map(|slot| slots_in(slot, 16 << 10)),
+            [256, 15, 4, 4, 1]
+        );
     }
 }

@@ -29,9 +29,8 @@ use crate::garbage::Garbage;
 use crate::key::{Entry, KEYSPACE_BYTES, KeyspaceId, Kind, Seq};
 use crate::log::put_entry;
 use crate::planted::{self, Bug};
-use crate::store::{
-    Contents, Location, SLAB_TIER, Slab, SlotRun, Write, Written, early_bytes, fill, slot_bytes,
-};
+use crate::size_class::slot_bytes;
+use crate::store::{Contents, Location, SLAB_TIER, Slab, SlotRun, Write, Written, early_bytes, fill};
 use crate::tier::Tiers;
 use crate::version::{Catalog, Edit};
 use cuesta_device::Cause;

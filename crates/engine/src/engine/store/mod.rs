@@ -32,9 +32,10 @@ use crate::memory::Holder;
 use crate::planted::{self, Bug};
 use crate::policy::climb::Climb;
 use crate::range_tombstones::{Erased, RangeTombstones};
+use crate::size_class::slot_bytes;
 use crate::store::{
     Changes, Contents, Holds, Index, Location, SLAB_TIER, Slab, SlabMeta, SlabState, SlotRun, Slots, Space,
-    Write, Written, class, fill, object_bytes, slot_bytes,
+    Write, Written, fill, object_bytes, slots_in,
 };
 use crate::tracker::{Asked, Seen, Tracker};
 use crate::version::{Edit, Version};
@@ -574,13 +575,12 @@ impl Engine {
     /// bytes beside.
     fn make_slab(&self, slot_bytes: u64, beside: u64) -> Result<Option<Slab>> {
         let tier = self.tiers.get(SLAB_TIER)?;
-        let leased =
-            [class::slots_in(slot_bytes, self.options.slab_bytes()), 1].into_iter().find_map(|slots| {
-                let meta = SlabMeta { number: 0, slot_bytes, slots };
-                let has_room = tier.free_bytes() >= meta.file_bytes() + beside;
-                let lease = tier.lease(meta.file_bytes()).ok().filter(|_| has_room)?;
-                Some((meta, lease))
-            });
+        let leased = [slots_in(slot_bytes, self.options.slab_bytes()), 1].into_iter().find_map(|slots| {
+            let meta = SlabMeta { number: 0, slot_bytes, slots };
+            let has_room = tier.free_bytes() >= meta.file_bytes() + beside;
+            let lease = tier.lease(meta.file_bytes()).ok().filter(|_| has_room)?;
+            Some((meta, lease))
+        });
         let Some((mut meta, lease)) = leased else { return Ok(None) };
         let generations = self.catalog.lock().begin_slab(&mut meta);
         let made = Slab::create(&self.tiers, &self.tables.garbage, self.store, meta, generations);

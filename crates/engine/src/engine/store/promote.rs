@@ -12,7 +12,7 @@
 //! The edit that brings them in leaves out those of which the store has a version by then, and those for which a read would
 //! ask other tables than the ones that were asked: what came between may be newer.
 
-use super::{Filling, Store, object_bytes, slot_bytes};
+use super::{Filling, Store, object_bytes};
 use crate::cache::Cache;
 use crate::engine::jobs::is_refusal;
 use crate::engine::{Current, Engine};
@@ -22,6 +22,7 @@ use crate::memory::{Charge, Holder};
 use crate::planted::{self, Bug};
 use crate::policy::promotion::{Promotion, ReadView};
 use crate::profile::PromoteReads;
+use crate::size_class::slot_bytes;
 use crate::store::{Changes, Contents, Holds, SLAB_TIER, SlotRun, Slots};
 use crate::tracker::{Pinning, Seen};
 use crate::version::{Edit, TableHandle, Version};

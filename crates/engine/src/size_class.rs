@@ -1,10 +1,7 @@
-//! Size classes: which slot an object goes to, by a rule and not by a list.
+//! Size classes: which slot an object goes to, on media and in memory, by a rule and not by a list.
 //!
 //! Sixteen classes to each doubling, so that a slot is at most a sixteenth larger than its object, and on average a
-//! thirty-second; from [`SLOT_BYTES_MIN`] up without an end. Classes cost nothing while nobody uses them. A slab has as many slots of its
-//! class as fit its size; an object much larger than that has a slab of its own.
-
-use super::slab::SLOTS_MAX;
+//! thirty-second; from [`SLOT_BYTES_MIN`] up without an end. Classes cost nothing while nobody uses them.
 
 /// The smallest slot, in bytes.
 pub(crate) const SLOT_BYTES_MIN: u64 = 64;
@@ -19,15 +16,6 @@ pub(crate) fn slot_bytes(object: u64) -> u64 {
     // The power of two below: the class of exactly that power is the last of the doubling before.
     let step = (1 << (object - 1).ilog2()) / STEPS;
     object.next_multiple_of(step)
-}
-
-/// A slab has at least so many slots, unless it would be larger than it should by as many times.
-const SLOTS_MIN: u64 = 4;
-
-/// Slots of such a size in a slab that should take `target` bytes.
-pub(crate) fn slots_in(slot_bytes: u64, target: u64) -> u32 {
-    let least = if slot_bytes < SLOTS_MIN * target { SLOTS_MIN } else { 1 };
-    (target / slot_bytes).clamp(least, u64::from(SLOTS_MAX)) as u32
 }
 
 #[cfg(test)]
@@ -49,13 +37,5 @@ mod tests {
             [64, 68, 128, 136, 1088, 4096, 4352]
         );
         assert_eq!(slot_bytes(64 << 20 | 1), 68 << 20);
-    }
-
-    #[test]
-    fn an_object_larger_than_a_slab_has_one_to_itself() {
-        assert_eq!(
-            [64, 1088, 5000, 65_000, 1 << 20].map(|slot| slots_in(slot, 16 << 10)),
-            [256, 15, 4, 4, 1]
-        );
     }
 }
