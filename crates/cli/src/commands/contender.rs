@@ -111,6 +111,7 @@ impl Contender for Cuesta {
             ("memory:index".to_owned(), stats.memory.index_bytes),
             ("memory:ranges".to_owned(), stats.memory.range_bytes),
             ("memory:jobs".to_owned(), stats.memory.job_bytes),
+            ("memory:holes".to_owned(), stats.memory.hole_bytes),
             ("used".to_owned(), stats.tiers.iter().map(|tier| tier.used_bytes).sum()),
             ("open:log:micros".to_owned(), stats.opened.log_took.as_micros() as u64),
             ("open:log:bytes".to_owned(), stats.opened.log_bytes),

@@ -98,6 +98,7 @@ pub(crate) fn to_json(stats: &Stats) -> Value {
             "index_bytes": stats.memory.index_bytes,
             "range_bytes": stats.memory.range_bytes,
             "job_bytes": stats.memory.job_bytes,
+            "hole_bytes": stats.memory.hole_bytes,
         },
         "objects": stats.objects.map(objects_json),
         "ratios": {

@@ -55,8 +55,10 @@ const FOUND_KEPT: u64 = 16;
 /// A change of what it may have that is less than one part in so many of it waits.
 const FIT_SHARE: u64 = 64;
 const SHARDS: usize = 16;
-/// Pages that are emptied at once.
-const EMPTIED_AT_ONCE: usize = 8;
+/// Pages that are emptied at once, of 16 KiB where objects have a kilobyte.
+const EMPTIED_AT_ONCE: usize = 64;
+/// A change of what holes take that is less than one part in so many of the memory number waits to be told.
+const HOLES_TOLD_SHARE: u64 = 256;
 
 /// Objects are named by a hash of their key, so whoever finds one looks at its key. Two keys of one hash take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl Weighter<Name, Item> for Weight {
     fn weight(&self, _: &Name, item: &Item) -> u64 {
         match item {
             Item::Block(block) => block_weight(block) as u64,
-            Item::Object(object) => object_weight(object.len()) as u64,
+            Item::Object(object) => weight_of(object) as u64,
         }
     }
 }
@@ -129,7 +131,11 @@ fn block_weight(block: &Block) -> usize {
     block.held_bytes() + BLOCK_OVERHEAD_BYTES
 }
 
-/// Of key and value of so many bytes.
+fn weight_of(object: &Object) -> usize {
+    object.slot_bytes() + ENTRY_BYTES
+}
+
+/// The same, of key and value of so many bytes.
 fn object_weight(bytes: usize) -> usize {
     pool::slot_bytes_of(bytes) + ENTRY_BYTES
 }
@@ -287,31 +293,36 @@ impl Cache {
         &self.memory
     }
 
-    /// Gives up what others hold by now, holes between objects among that, or takes what they have let go of, unless somebody is at it: two at once could
+    /// Gives up what others hold by now, or takes what they have let go of, and closes holes between objects, unless somebody is at it: two at once could
     /// leave what the slower one was told.
     pub(crate) fn fit(&self) {
-        if self.pool.has_holes() {
-            self.close_holes();
+        let holes = self.pool.hole_bytes();
+        if holes.abs_diff(self.memory.held(Holder::Holes)) > self.memory.limit() / HOLES_TOLD_SHARE {
+            self.memory.set(Holder::Holes, holes);
         }
-        self.memory.set(Holder::Holes, self.pool.hole_bytes());
         let (has, may) = (self.capacity.load(Ordering::Relaxed), self.memory.for_cache());
-        if has.abs_diff(may) > has / FIT_SHARE && !self.fitting.swap(true, Ordering::Acquire) {
-            self.capacity.store(may, Ordering::Relaxed);
-            let (items, last) = parts(may);
-            self.items.set_capacity(items);
-            self.last.set_capacity(last);
-            self.duel.set_bytes(items);
+        let is_off = has.abs_diff(may) > has / FIT_SHARE;
+        if (is_off || self.pool.has_holes()) && !self.fitting.swap(true, Ordering::Acquire) {
+            if is_off {
+                self.capacity.store(may, Ordering::Relaxed);
+                let (items, last) = parts(may);
+                self.items.set_capacity(items);
+                self.last.set_capacity(last);
+                self.duel.set_bytes(items);
+            }
+            self.close_holes();
             self.fitting.store(false, Ordering::Release);
         }
     }
 
-    /// Moves objects together, so that pages go back to the system: a few tens of microseconds for each page.
+    /// Moves objects together, so that pages go back to the system: some ten microseconds for each page.
     fn close_holes(&self) {
         for _ in 0..EMPTIED_AT_ONCE {
-            let Some(page) = self.pool.begin_emptying() else { return };
-            for object in page.objects.iter().filter(|object| object.is_confirmed()) {
-                self.relocate(object);
+            if !self.pool.has_holes() {
+                return;
             }
+            let Some(page) = self.pool.begin_emptying() else { return };
+            page.objects.iter().for_each(|object| self.relocate(object));
             self.pool.end_emptying(page);
         }
     }
@@ -319,10 +330,11 @@ impl Cache {
     /// Puts a copy in the place of an object, if that is still here.
     pub(crate) fn relocate(&self, object: &Object) {
         let name = Name::of_object(object.key());
-        if self.items.peek(&name).is_some_and(|item| item.is(object)) {
+        // Whoever inserted one that is not confirmed yet is about to look for it by its slot.
+        if object.is_confirmed() && self.items.peek(&name).is_some_and(|item| item.is(object)) {
             let copy = self.pool.copy(object);
-            // Under the shard's lock, so that a flush replaces either the one or the other. Where there is none by now, what
-            // is answered ends with this line, and so does the place that it has kept.
+            // Under the shard's lock, so that a flush replaces either the one or the other. It counts as a use of the object. Where there is none by now,
+            // what is answered ends with this line, and so does the place that it has kept.
             let _ = self.items.entry(&name, Some(Duration::ZERO), |_, item| {
                 if item.is(object) {
                     *item = Item::Object(copy);
@@ -387,7 +399,7 @@ impl Cache {
         if let Some(object) = &found
             && object.sample().0 != 0
         {
-            self.play(object.key(), object_weight(object.len()), object.sample());
+            self.play(object.key(), weight_of(object), object.sample());
         }
         found
     }

@@ -26,6 +26,7 @@ use super::pool::Pool;
 use crate::key::Seq;
 use cuesta_sched::atomic::AtomicBool;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::{fmt, slice};
 
@@ -37,6 +38,7 @@ pub(super) struct Header {
     pub(super) page: u32,
     pub(super) slot: u16,
     pub(super) confirmed: AtomicBool,
+    pub(super) slot_bytes: u32,
     pub(super) key_bytes: u32,
     pub(super) value_bytes: u32,
     pub(super) sample: u32,
@@ -84,6 +86,11 @@ impl Object {
         (self.header().sample, self.header().block_weight)
     }
 
+    /// Of its slot.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.header().slot_bytes as usize
+    }
+
     /// Bytes of key and value.
     pub(super) fn len(&self) -> usize {
         self.header().key_bytes as usize + self.header().value_bytes as usize
@@ -120,9 +127,12 @@ impl Drop for Object {
         if self.header().references.fetch_sub(1, Ordering::Release) == 1 {
             // All that others did with it is before what becomes of the slot.
             fence(Ordering::Acquire);
-            // SAFETY: the pool lives as long as its pages, of which the slot's is one until it is given back.
-            let pool = unsafe { &*self.header().pool };
-            // Only here, when nothing of the pool is used any more: the page may be what holds it.
+            // SAFETY: the pointer is an `Arc`'s, and the pool lives as long as its pages, of which the slot's is one until it is given
+            // back. Whoever gives back another of the last slots may drop the pool while this one still is under its lock, so it is held.
+            let pool = unsafe {
+                Arc::increment_strong_count(self.header().pool);
+                Arc::from_raw(self.header().pool)
+            };
             drop(pool.give_back(self.header));
         }
     }

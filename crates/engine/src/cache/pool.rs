@@ -5,21 +5,22 @@
 //! a slot of its size class ([`slot_bytes`]), in a page of such slots that comes from the system and goes back to it once it is empty.
 //! (A page here is up to sixteen of the machine's.)
 //! An object goes to the first page with a free slot, so the last ones run empty by themselves. Where that is not enough, once
-//! holes are more than one part in [`HOLES_SHARE`] of all pages, the cache moves what is left in the last page to others of its class
-//! ([`Pool::begin_emptying`]); for each byte that is given back less than one is copied. (Slabs in memory whose pages are moved
+//! the pages that could be had by moving are more than one part in [`HOLES_SHARE`] of all, the cache moves what a page has left to others of its class
+//! ([`Pool::begin_emptying`]), from the last page on and class by class; for each byte that is given back less than one is copied. (Slabs in memory whose pages are moved
 //! between uses: CacheLib, Berg et al., OSDI 2020; memory that is cleaned by copying: Rumble et al., FAST 2014.)
 //!
 //! What is named by an [`Object`] stays where it is for as long as anybody holds it: to move one is to make a copy and to
-//! put that into its place in the cache. So a page in which a caller holds a value cannot be emptied, and another is tried next time.
+//! put that into its place in the cache. So a page in which somebody else holds an object, a caller a value say, is passed over.
 //!
 //! **Invariants.** A slot's header is valid from when it is taken until it is given back, both under the lock. Its references are 0 at both ends of that time, and
-//! above 0 between; what is behind the header is written while they are 0 and read while they are not. A page holds its pool, so a pool
-//! outlives its objects.
+//! above 0 between; what is behind the header is written while they are 0 and read while they are not. A page holds its pool, and so does whoever gives a
+//! slot back while that takes, so a pool outlives its objects. No object is dropped under the lock.
 //!
-//! **Cost.** An object takes the lock twice in its life, and the heap never. Who uses one touches one piece of memory: header, key and value lie behind each other.
+//! **Cost.** An object takes the lock twice, and the heap never, but for the lists of a new page. Who uses one touches one piece of memory: header, key and value lie behind each other.
+//! Holes cost nobody anything while too few can be closed; who closes some looks at [`SEARCHED_MAX`] pages at most for one to empty.
 //!
-//! No thread of its own. The lock and the references are the standard library's, as `Arc`'s are, and not the schedule's: nothing
-//! that a simulation could tell apart depends on who is first.
+//! No thread of its own. The lock and the references are the standard library's, as `Arc`'s are, and not the schedule's: under the lock there is no point at
+//! which a simulation exchanges one thread for another, so it repeats what lies where, too.
 
 #![expect(
     unsafe_code,
@@ -37,8 +38,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Pages are emptied once what is free in all of them is more than one part in so many.
+/// Pages are emptied once as many could be had by that as are more than one part in so many of all.
 const HOLES_SHARE: u64 = 16;
+/// Pages that are looked at for one to empty.
+const SEARCHED_MAX: usize = 32;
 /// A page is as small as it can be with no more than one part in so many left over behind its last slot,
 const REST_SHARE: usize = 32;
 /// and no larger than so many of the machine's, unless one slot is.
@@ -69,10 +72,8 @@ pub(super) struct Page {
     /// Owned, and looked at through `start` alone: a slice of it would be one of what others read and write.
     _memory: AlignedBuf,
     start: NonNull<u8>,
-    bytes: u64,
     /// Slots that are free.
     free: Vec<u16>,
-    slots: usize,
     /// Nothing goes to it: somebody empties it.
     closed: bool,
     /// For as long as anything lies in it.
@@ -83,8 +84,10 @@ pub(super) struct Page {
 unsafe impl Send for Page {}
 
 /// Pages of equal slots.
-#[derive(Default)]
 struct Class {
+    /// Of a page.
+    page_bytes: usize,
+    slots: usize,
     pages: BTreeMap<u32, Page>,
     /// Of these, the ones that have free slots and are not closed.
     open: BTreeSet<u32>,
@@ -92,13 +95,17 @@ struct Class {
     unused: BTreeSet<u32>,
     /// Free slots of all pages.
     free: usize,
-    /// The page that was to be emptied last; the next is the one before it.
+    /// The page that was looked at last for whether to empty it; the next is the one before it.
     turn: u32,
 }
 
 /// Pages of all classes, by the size of their slots.
 #[derive(Default)]
-struct Classes(BTreeMap<usize, Class>);
+struct Classes {
+    all: BTreeMap<usize, Class>,
+    /// The class whose pages are emptied, or the first behind it.
+    turn: usize,
+}
 
 /// A page that is closed, with what it had then.
 pub(super) struct Emptying {
@@ -114,6 +121,8 @@ pub(super) struct Pool {
     /// Bytes of all pages, and of slots in use.
     held: AtomicU64,
     used: AtomicU64,
+    /// Bytes of the pages that would be empty if all of each class were moved together.
+    closable: AtomicU64,
 }
 
 impl Pool {
@@ -131,6 +140,7 @@ impl Pool {
             slot,
             confirmed: AtomicBool::new(false),
             // Keys are at most `KEY_BYTES_MAX` long, and values less than a block.
+            slot_bytes: slot_bytes as u32,
             key_bytes: key.len() as u32,
             value_bytes: value.len() as u32,
             sample,
@@ -160,14 +170,14 @@ impl Pool {
 
     fn take(self: &Arc<Self>, slot_bytes: usize, header: impl FnOnce(u32, u16) -> Header) -> NonNull<Header> {
         let mut classes = self.lock();
-        let class = classes.0.entry(slot_bytes).or_default();
+        let class = classes.all.entry(slot_bytes).or_insert_with(|| Class::new(slot_bytes));
+        let closable = class.closable();
         let number = class.open.first().copied().unwrap_or_else(|| class.unused_number());
         let page = class.pages.entry(number).or_insert_with(|| {
-            let page = Page::new(slot_bytes, self.clone());
-            class.free += page.slots;
+            class.free += class.slots;
             class.open.insert(number);
-            self.held.fetch_add(page.bytes, Ordering::Relaxed);
-            page
+            self.held.fetch_add(class.page_bytes as u64, Ordering::Relaxed);
+            Page::new(class.page_bytes, class.slots, self.clone())
         });
         let Some(slot) = page.free.pop() else { panic!("an open page has no free slot") };
         if page.free.is_empty() {
@@ -178,82 +188,89 @@ impl Pool {
         let place = page.place(usize::from(slot), slot_bytes);
         // SAFETY: the slot lies within the page's memory, at an address that suits a header, and was free.
         unsafe { place.write(header(number, slot)) };
+        self.note_closable(closable, class.closable());
         place
     }
 
-    /// Takes back a slot whose last reference went, and hands over its page if that was the last slot in use. With the page the last reference to
-    /// the pool may go, so that is for the caller to do.
+    /// Takes back a slot whose last reference went, and hands over its page if that was the last slot in use, to be dropped when the lock is free.
     pub(super) fn give_back(&self, place: NonNull<Header>) -> Option<Page> {
         // SAFETY: it is valid until it is dropped here, and without references nobody else comes to it but under the lock.
-        let (number, slot, bytes) = unsafe {
+        let (number, slot, slot_bytes) = unsafe {
             let header = place.as_ref();
-            (header.page, header.slot, header.key_bytes as usize + header.value_bytes as usize)
+            (header.page, header.slot, header.slot_bytes as usize)
         };
-        let slot_bytes = slot_bytes_of(bytes);
         let mut classes = self.lock();
         // SAFETY: as above; once, since references come back to 0 once.
         unsafe { place.drop_in_place() };
         self.used.fetch_sub(slot_bytes as u64, Ordering::Relaxed);
-        let class = classes.0.get_mut(&slot_bytes)?;
+        let class = classes.all.get_mut(&slot_bytes)?;
+        let closable = class.closable();
         let page = class.pages.get_mut(&number)?;
         page.free.push(slot);
         class.free += 1;
-        if page.free.len() == page.slots {
-            let page = class.remove(number)?;
-            self.held.fetch_sub(page.bytes, Ordering::Relaxed);
-            return Some(page);
-        }
-        if !page.closed {
-            class.open.insert(number);
-        }
-        None
+        let gone = if page.free.len() == class.slots {
+            self.held.fetch_sub(class.page_bytes as u64, Ordering::Relaxed);
+            class.remove(number)
+        } else {
+            if !page.closed {
+                class.open.insert(number);
+            }
+            None
+        };
+        self.note_closable(closable, class.closable());
+        gone
     }
 
-    /// Bytes of pages that no object has.
+    fn note_closable(&self, before: usize, after: usize) {
+        if before != after {
+            // Less is more that wraps around.
+            self.closable.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of pages that no object has, up to as many as there may be before pages are emptied. What is beyond that is about to be given back: if it counted, what goes
+    /// from the cache for its sake would leave as many again.
     pub(super) fn hole_bytes(&self) -> u64 {
-        // Of two numbers that are read one after the other, the second may be of a later moment.
-        self.held.load(Ordering::Relaxed).saturating_sub(self.used.load(Ordering::Relaxed))
+        // Of numbers that are read one after the other, the last may be of a later moment.
+        let held = self.held.load(Ordering::Relaxed);
+        held.saturating_sub(self.used.load(Ordering::Relaxed)).min(held / HOLES_SHARE)
     }
 
-    /// Whether holes are a part of it that is worth while.
+    /// Whether pages are worth to be emptied.
     pub(super) fn has_holes(&self) -> bool {
-        self.hole_bytes() > self.held.load(Ordering::Relaxed) / HOLES_SHARE
+        self.closable.load(Ordering::Relaxed) > self.held.load(Ordering::Relaxed) / HOLES_SHARE
     }
 
-    /// Closes the last page of the class that has the most free bytes, if its other pages have room for what is in it, and says what that is. To be
-    /// ended by [`Pool::end_emptying`]. Linear in the number of classes and of a page's slots.
+    /// Closes a page that has at least as many free slots as those of its class have on average, and says what is in it; the others have room for that. To be
+    /// ended by [`Pool::end_emptying`] before another is begun. `None` if none was found within some steps, from which the next call goes on.
     pub(super) fn begin_emptying(&self) -> Option<Emptying> {
         let mut classes = self.lock();
-        let most = |(bytes, class): &(&usize, &mut Class)| class.free * **bytes;
-        let sparse = |(bytes, class): &(&usize, &mut Class)| class.free >= page_bytes(**bytes) / **bytes;
-        let (&slot_bytes, class) = classes.0.iter_mut().filter(sparse).max_by_key(most)?;
-        let is_open = |(number, page): (&u32, &Page)| (!page.closed).then_some(*number);
-        let before = class.pages.range(..class.turn).rev().find_map(is_open);
-        let number = before.or_else(|| class.pages.iter().rev().find_map(is_open))?;
-        class.turn = number;
-        class.open.remove(&number);
-        let page = class.pages.get_mut(&number)?;
-        page.closed = true;
-        let mut in_use = vec![true; page.slots];
-        page.free.iter().for_each(|slot| in_use[usize::from(*slot)] = false);
-        let held = (0..page.slots).filter(|slot| in_use[*slot]).filter_map(|slot| {
-            let header = page.place(slot, slot_bytes);
-            // SAFETY: the slot is in use and the lock is held, so its header is valid.
-            let references = unsafe { &header.as_ref().references };
-            // One without references is about to be written to, or to be given back.
-            let more = |count: u32| (count > 0).then(|| count + 1);
-            references.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok()?;
-            Some(Object { header })
-        });
-        let objects = held.collect();
-        Some(Emptying { objects, slot_bytes, page: number })
+        let Classes { all, turn } = &mut *classes;
+        let mut in_turn = all.range(*turn..).chain(all.range(..*turn));
+        let (&slot_bytes, _) = in_turn.find(|(_, class)| class.closable() > 0)?;
+        let class = all.get_mut(&slot_bytes)?;
+        for _ in 0..SEARCHED_MAX.min(class.pages.len()) {
+            let before = class.pages.range(..class.turn).next_back();
+            let (&number, page) = before.or_else(|| class.pages.last_key_value())?;
+            class.turn = number;
+            let is_sparse = page.free.len() * class.pages.len() >= class.free;
+            if is_sparse && let Some(objects) = page.objects(slot_bytes, class.slots) {
+                class.open.remove(&number);
+                class.pages.entry(number).and_modify(|page| page.closed = true);
+                *turn = slot_bytes;
+                return Some(Emptying { objects, slot_bytes, page: number });
+            }
+        }
+        // Others have their turn before more of this one's pages.
+        *turn = slot_bytes + 1;
+        None
     }
 
     /// Lets go of what was to be moved, and opens the page again if that was not all.
     pub(super) fn end_emptying(&self, Emptying { objects, slot_bytes, page: number }: Emptying) {
         drop(objects);
         let mut classes = self.lock();
-        let Some(class) = classes.0.get_mut(&slot_bytes) else { return };
+        let Some(class) = classes.all.get_mut(&slot_bytes) else { return };
         // Another one may have come to its number.
         if let Some(page) = class.pages.get_mut(&number) {
             page.closed = false;
@@ -272,34 +289,62 @@ impl fmt::Debug for Pool {
 }
 
 impl Class {
+    fn new(slot_bytes: usize) -> Self {
+        let page_bytes = page_bytes(slot_bytes);
+        let (pages, open, unused) = Default::default();
+        Self { page_bytes, slots: page_bytes / slot_bytes, pages, open, unused, free: 0, turn: 0 }
+    }
+
     fn unused_number(&mut self) -> u32 {
         self.unused.pop_first().unwrap_or(self.pages.len() as u32)
     }
 
     fn remove(&mut self, number: u32) -> Option<Page> {
         let page = self.pages.remove(&number)?;
-        self.free -= page.slots;
+        self.free -= self.slots;
         self.open.remove(&number);
         self.unused.insert(number);
         Some(page)
     }
+
+    /// Bytes of the pages that would be empty if all objects of this class were moved together.
+    fn closable(&self) -> usize {
+        self.free / self.slots * self.page_bytes
+    }
 }
 
 impl Page {
-    fn new(slot_bytes: usize, pool: Arc<Pool>) -> Self {
-        let mut memory = AlignedBuf::zeroed(page_bytes(slot_bytes));
-        let (start, bytes) = (NonNull::from(&mut *memory).cast(), memory.len());
-        // The first slot first. A page of the smallest has a thousand.
-        let slots = bytes / slot_bytes;
+    fn new(bytes: usize, slots: usize, pool: Arc<Pool>) -> Self {
+        let mut memory = AlignedBuf::zeroed(bytes);
+        let start = NonNull::from(&mut *memory).cast();
+        // The first slot first.
         let free = (0..slots as u16).rev().collect();
-        Self { _memory: memory, start, bytes: bytes as u64, free, slots, closed: false, _pool: pool }
+        Self { _memory: memory, start, free, closed: false, _pool: pool }
     }
 
     /// The header in a slot.
     fn place(&self, slot: usize, slot_bytes: usize) -> NonNull<Header> {
-        debug_assert!(slot < self.slots);
         // SAFETY: the slot lies within the page's memory.
         unsafe { self.start.add(slot * slot_bytes).cast() }
+    }
+
+    /// What lies in its slots, unless one of these is held by somebody else than the cache, is about to be written to or to be given back.
+    fn objects(&self, slot_bytes: usize, slots: usize) -> Option<Vec<Object>> {
+        let mut in_use = vec![true; slots];
+        self.free.iter().for_each(|slot| in_use[usize::from(*slot)] = false);
+        let places = in_use.iter().enumerate().filter(|(_, in_use)| **in_use);
+        let headers: Vec<_> = places.map(|(slot, _)| self.place(slot, slot_bytes)).collect();
+        // SAFETY: the slots are in use and the lock is held, so their headers are valid.
+        let references = |header: &NonNull<Header>| unsafe { &(*header.as_ptr()).references };
+        if !headers.iter().all(|header| references(header).load(Ordering::Relaxed) == 1) {
+            return None;
+        }
+        // By now the cache may have let go of some. Those that are left out here are given back once the lock is free.
+        let more = |header: &NonNull<Header>| {
+            let hold = |count: u32| (count > 0).then(|| count + 1);
+            references(header).fetch_update(Ordering::Acquire, Ordering::Relaxed, hold).is_ok()
+        };
+        Some(headers.into_iter().filter(more).map(|header| Object { header }).collect())
     }
 }
 
@@ -407,30 +452,61 @@ mod tests {
     }
 
     #[test]
+    fn the_last_two_to_give_back_may_do_so_at_once() {
+        for number in 0..if cfg!(miri) { 20 } else { 500 } {
+            let pool = Arc::new(Pool::default());
+            let objects = [object(&pool, number, 100), object(&pool, number, 100)];
+            drop(pool);
+            std::thread::scope(|scope| {
+                for object in objects {
+                    scope.spawn(move || drop(object));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn classes_take_turns() {
+        let pool = Arc::new(Pool::default());
+        // Of the larger one each page has an object that somebody else holds, too.
+        let large: Vec<_> = (0..64).map(|number| object(&pool, number, 3000)).collect();
+        let small: Vec<_> = (0..640).map(|number| object(&pool, number, 100)).collect();
+        let large: Vec<_> = large.into_iter().step_by(2).collect();
+        let held = large.clone();
+        let small: Vec<_> = small.into_iter().step_by(5).collect();
+        let found: Vec<_> = (0..4).filter_map(|_| pool.begin_emptying()).collect();
+        assert!(found.iter().any(|page| page.objects.iter().all(|object| object.value().len() == 100)));
+        assert!(found.iter().flat_map(|page| &page.objects).all(|object| object.value().len() == 100));
+        found.into_iter().for_each(|page| pool.end_emptying(page));
+        drop((held, large, small));
+    }
+
+    #[test]
     fn a_page_that_somebody_holds_is_passed_over() {
         let pool = Arc::new(Pool::default());
         let objects: Vec<_> = (0..150).map(|number| object(&pool, number, 1000)).collect();
-        // Of each page one is left, and nobody moves those of the last two.
+        // Of each page one is left, and of two of them others have it, too.
         let slots = page_bytes(slot_bytes_of(1008)) / slot_bytes_of(1008);
         let mut left: Vec<_> = objects.into_iter().step_by(slots).collect();
         let pages = left.len();
-        let pinned = left.split_off(pages - 2);
-        for _ in 0..pages {
-            let Some(page) = pool.begin_emptying() else { break };
+        let pinned = [left[3].clone(), left[pages - 1].clone()];
+        while let Some(page) = pool.begin_emptying() {
             assert_eq!(page.objects.len(), 1);
+            assert!(!pinned.iter().any(|object| object.is(&page.objects[0])));
             // The page is closed: nothing new goes to it.
-            let new = object(&pool, 1, 1000);
-            assert_ne!(new.header().page, page.page);
-            drop(new);
-            left.retain(|object| !object.is(&page.objects[0]));
+            let copy = pool.copy(&page.objects[0]);
+            assert_ne!(copy.header().page, page.page);
+            let place = left.iter().position(|object| object.is(&page.objects[0])).unwrap();
+            left[place] = copy;
             pool.end_emptying(page);
         }
-        assert!(left.is_empty());
-        assert_eq!(pool.held.load(Ordering::Relaxed), 2 * page_bytes(slot_bytes_of(1008)) as u64);
-        // They are as good as others once they are open again.
-        let more: Vec<_> = (0..2 * slots as u64 - 2).map(|number| object(&pool, number, 1000)).collect();
-        assert_eq!(pool.hole_bytes() / slot_bytes_of(1008) as u64, 0);
-        drop((more, pinned));
+        // Theirs, and one in which the others are together.
+        assert_eq!(pool.held.load(Ordering::Relaxed), 3 * page_bytes(slot_bytes_of(1008)) as u64);
+        assert!(left.iter().zip((0..).step_by(slots)).all(|(object, number)| is_whole(object, number, 1000)));
+        // As good as others once nobody holds them.
+        drop(pinned);
+        let page = pool.begin_emptying().unwrap();
+        pool.end_emptying(page);
     }
 
     #[test]

@@ -188,3 +188,38 @@ fn an_object_that_was_moved_is_renewed_as_any_other() {
     cache.relocate(&cache.object(b"key", Seq::MAX).unwrap());
     assert_eq!(found(&cache, b"key", 99), Some((7, 7)));
 }
+
+#[test]
+fn what_others_take_costs_the_cache_as_much_and_little_more() {
+    let memory = Memory::new(64 << 20, 0);
+    let cache = Cache::within(memory.clone(), 7);
+    let mut rng = cuesta_sched::Rng::new(3);
+    let value = BlockSlice::new(block(4000, 1), 0..1000);
+    let mut leave = |cache: &Cache, key: u64| {
+        let key = key.to_le_bytes();
+        if cache.object(&key, Seq::MAX).is_none() {
+            let fresh = Some(cache.flushes());
+            let (block, was_cached) = (at(rng.below(1 << 40) << 1), false);
+            cache.keep_read(&PointRead { key: &key, seq: Seq(1), value: &value, block, was_cached, fresh });
+        }
+    };
+    // Some are hotter than others, so that what goes lies here and there.
+    let mut keys = cuesta_sched::Rng::new(5);
+    let skewed = |keys: &mut cuesta_sched::Rng| {
+        let bits = 10 + keys.below(8);
+        keys.below(1 << bits)
+    };
+    (0..400_000).for_each(|_| leave(&cache, skewed(&mut keys)));
+    let before = cache.bytes();
+    assert!(before > 50 << 20, "{before} bytes");
+    let charge = memory.charge(Holder::Jobs, 4 << 20);
+    (0..200).for_each(|i| leave(&cache, 1 << 30 | i));
+    let lost = before - cache.bytes();
+    assert!((3 << 20..10 << 20).contains(&lost), "{lost} bytes of {before} went for four mebibytes");
+    // And the pages go with it.
+    let held = cache.bytes() + cache.pool.hole_bytes();
+    assert!(!cache.pool.has_holes() && held <= 60 << 20, "{held} bytes, {:?}", cache.pool);
+    drop(charge);
+    (0..40_000).for_each(|_| leave(&cache, skewed(&mut keys)));
+    assert!(cache.bytes() * 20 > before * 19, "{} of {before} bytes", cache.bytes());
+}

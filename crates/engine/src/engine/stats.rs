@@ -143,6 +143,8 @@ pub struct MemoryStats {
     pub range_bytes: u64,
     /// What flushes, demotions and promotions of the store below the memtable list: what goes where.
     pub job_bytes: u64,
+    /// What lies between cached objects.
+    pub hole_bytes: u64,
 }
 
 /// The cache, in numbers, since the store was made.
@@ -295,6 +297,7 @@ impl Engine {
             index_bytes: held.held(Holder::Index),
             range_bytes: held.held(Holder::RangeTombstones),
             job_bytes: held.held(Holder::Jobs),
+            hole_bytes: held.held(Holder::Holes),
         };
         let state = match (self.failure.get(), self.background.out_of_room()) {
             (Some(cause), _) => StoreState::ReadOnly(cause.to_string()),
@@ -445,7 +448,7 @@ impl fmt::Display for Stats {
         writeln!(
             f,
             "memory     of {}: memtables {}, cache {} of {}, tables {}, reads {}, writes {}, keyspaces {}, index {}, ranges {}, \
-             jobs {}",
+             jobs {}, holes {}",
             Size(m.limit_bytes),
             Size(m.memtable_bytes),
             Size(m.cache_bytes),
@@ -456,7 +459,8 @@ impl fmt::Display for Stats {
             Size(m.keyspace_bytes),
             Size(m.index_bytes),
             Size(m.range_bytes),
-            Size(m.job_bytes)
+            Size(m.job_bytes),
+            Size(m.hole_bytes)
         )?;
         if let Some(o) = &self.objects {
             let index = m.index_bytes as f64 / o.objects.max(1) as f64;
