@@ -440,7 +440,7 @@ impl Cache {
         if !self.found.fetch_add(1, Ordering::Relaxed).is_multiple_of(FOUND_KEPT) {
             return;
         }
-        if object_weight(entry.key.len() + entry.value.len()) <= FRAME_BYTES + BLOCK_OVERHEAD_BYTES {
+        if entry.key.len() + entry.value.len() <= FRAME_BYTES {
             let seq = entry.trailer.seq();
             self.keep_object(self.pool.object(entry.key, seq, entry.value, (0, 0)), noted);
         }
