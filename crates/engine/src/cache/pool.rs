@@ -228,12 +228,16 @@ impl Pool {
         }
     }
 
-    /// Bytes of pages that no object has, up to as many as there may be before pages are emptied. What is beyond that is about to be given back: if it counted, what goes
+    /// Bytes of pages that no object has.
+    pub(super) fn free_bytes(&self) -> u64 {
+        // Of numbers that are read one after the other, the second may be of a later moment.
+        self.held.load(Ordering::Relaxed).saturating_sub(self.used.load(Ordering::Relaxed))
+    }
+
+    /// The same, up to as many as there may be before pages are emptied. What is beyond that is about to be given back: if it counted, what goes
     /// from the cache for its sake would leave as many again.
     pub(super) fn hole_bytes(&self) -> u64 {
-        // Of numbers that are read one after the other, the last may be of a later moment.
-        let held = self.held.load(Ordering::Relaxed);
-        held.saturating_sub(self.used.load(Ordering::Relaxed)).min(held / HOLES_SHARE)
+        self.free_bytes().min(self.held.load(Ordering::Relaxed) / HOLES_SHARE)
     }
 
     /// Whether pages are worth to be emptied.
@@ -407,7 +411,7 @@ mod tests {
         assert_eq!(pool.used.load(Ordering::Relaxed), used as u64);
         // A page that is empty is given back, and the last of them lets go of the pool.
         drop(held);
-        assert_eq!((pool.held.load(Ordering::Relaxed), pool.hole_bytes()), (0, 0));
+        assert_eq!((pool.held.load(Ordering::Relaxed), pool.free_bytes()), (0, 0));
         assert_eq!(Arc::strong_count(&pool), 1);
     }
 
@@ -468,17 +472,17 @@ mod tests {
     #[test]
     fn classes_take_turns() {
         let pool = Arc::new(Pool::default());
-        // Of the larger one each page has an object that somebody else holds, too.
-        let large: Vec<_> = (0..64).map(|number| object(&pool, number, 3000)).collect();
-        let small: Vec<_> = (0..640).map(|number| object(&pool, number, 100)).collect();
-        let large: Vec<_> = large.into_iter().step_by(2).collect();
-        let held = large.clone();
-        let small: Vec<_> = small.into_iter().step_by(5).collect();
-        let found: Vec<_> = (0..4).filter_map(|_| pool.begin_emptying()).collect();
-        assert!(found.iter().any(|page| page.objects.iter().all(|object| object.value().len() == 100)));
-        assert!(found.iter().flat_map(|page| &page.objects).all(|object| object.value().len() == 100));
-        found.into_iter().for_each(|page| pool.end_emptying(page));
-        drop((held, large, small));
+        let some = |bytes: usize| -> Vec<_> {
+            let all: Vec<_> = (0..320).map(|number| object(&pool, number, bytes)).collect();
+            all.into_iter().step_by(5).collect()
+        };
+        let (small, large) = (some(100), some(3000));
+        // What is left of the smaller ones, whose turn it is first, somebody else holds, too.
+        let held = small.clone();
+        let page = (0..4).find_map(|_| pool.begin_emptying()).unwrap();
+        assert!(!page.objects.is_empty() && page.objects.iter().all(|object| object.value().len() == 3000));
+        pool.end_emptying(page);
+        drop((held, small, large));
     }
 
     #[test]
@@ -493,9 +497,7 @@ mod tests {
         while let Some(page) = pool.begin_emptying() {
             assert_eq!(page.objects.len(), 1);
             assert!(!pinned.iter().any(|object| object.is(&page.objects[0])));
-            // The page is closed: nothing new goes to it.
             let copy = pool.copy(&page.objects[0]);
-            assert_ne!(copy.header().page, page.page);
             let place = left.iter().position(|object| object.is(&page.objects[0])).unwrap();
             left[place] = copy;
             pool.end_emptying(page);
@@ -507,6 +509,21 @@ mod tests {
         drop(pinned);
         let page = pool.begin_emptying().unwrap();
         pool.end_emptying(page);
+    }
+
+    #[test]
+    fn nothing_goes_to_a_page_that_is_emptied() {
+        let pool = Arc::new(Pool::default());
+        let slots = page_bytes(slot_bytes_of(1008)) / slot_bytes_of(1008);
+        let objects: Vec<_> = (0..2 * slots as u64).map(|number| object(&pool, number, 1000)).collect();
+        // One is left in the first page, and most in the second.
+        let left: Vec<_> = objects.into_iter().skip(slots - 1).take(slots - 3).collect();
+        let page = pool.begin_emptying().unwrap();
+        assert!(page.page == 0 && page.objects.len() == 1);
+        assert_eq!(pool.copy(&page.objects[0]).header().page, 1);
+        pool.end_emptying(page);
+        assert_eq!(object(&pool, 1, 1000).header().page, 0);
+        drop(left);
     }
 
     #[test]
@@ -549,6 +566,6 @@ mod tests {
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         drop(shared);
-        assert_eq!((pool.held.load(Ordering::Relaxed), pool.hole_bytes()), (0, 0));
+        assert_eq!((pool.held.load(Ordering::Relaxed), pool.free_bytes()), (0, 0));
     }
 }
