@@ -63,6 +63,14 @@ impl Failure {
         }
     }
 
+    /// Whether it is about damage that `repair` may be able to give up.
+    fn is_in_table_or_slab(&self) -> bool {
+        let Self::Store(error) = self else { return false };
+        let ErrorKind::Corrupt { file, .. } = error.kind() else { return false };
+        let name = file.rsplit('/').next().unwrap_or_default();
+        ["data-", "meta-", "slab-"].iter().any(|kind| name.starts_with(kind))
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => match error.kind() {
@@ -85,6 +93,10 @@ impl Failure {
         }
         // Nobody is left to tell if this fails.
         drop(writeln!(io::stderr(), "cuesta: {self}"));
+        if self.is_in_table_or_slab() {
+            let hint = "`cuesta repair` tells what is lost with what is damaged, and can give that up";
+            drop(writeln!(io::stderr(), "cuesta: {hint}"));
+        }
         ExitCode::from(self.exit_code())
     }
 }

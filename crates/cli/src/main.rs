@@ -62,6 +62,8 @@ enum Command {
     Top(commands::top::Args),
     /// Read every byte of every file and check it.
     Verify(commands::verify::Args),
+    /// Give up what is damaged, and make the rest whole.
+    Repair(commands::repair::Args),
     /// Print one file of a store in words.
     Inspect(commands::inspect::Args),
     /// Load records into a fresh store, run workloads on it, and print what it took.
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
         Command::Verify(args) => commands::verify::run(&args),
+        Command::Repair(args) => commands::repair::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Repro(args) => commands::repro::run(&args),

@@ -20,6 +20,7 @@ pub mod planted;
 pub mod sim;
 mod ticket;
 mod transfers;
+mod unreadable;
 mod view;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
@@ -30,9 +31,9 @@ pub use names::SureNames;
 pub use paced::{Call, Limiter, Medium, Pace, PacedDirectory, Pacing, Sleep, thread_took};
 pub use page_vec::PageVec;
 pub use ticket::{Pending, Ticket};
+pub use unreadable::{WhatIsLeft, is_unreadable, read_twice, read_what_can_be};
 pub use view::{Holder, View};
 
-use rustix::io::Errno;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -55,13 +56,6 @@ pub struct Geometry {
     pub direct: bool,
     /// Largest aligned write, in bytes, that a power cut cannot tear.
     pub atomic_write_bytes: u32,
-}
-
-/// Whether an error says that the medium cannot read what is there, or would return something else; what lies beside it may be as it was.
-pub fn is_unreadable(error: &io::Error) -> bool {
-    // What Linux says of a bad sector: EIO, or of some media and layers below, more exactly, ENODATA and EILSEQ.
-    let said = [Errno::IO, Errno::NODATA, Errno::ILSEQ];
-    error.raw_os_error().is_some_and(|code| said.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// A read to be submitted: an owned, aligned buffer and where to fill it from.

@@ -1,5 +1,6 @@
 //! One error type. Its kind tells the caller what to do next; its text says where, what was found, and what to do.
 
+use cuesta_device::is_unreadable;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -109,6 +110,17 @@ impl Error {
     /// True for [`ErrorKind::Corrupt`].
     pub fn is_corrupt(&self) -> bool {
         matches!(self.inner.kind, ErrorKind::Corrupt { .. })
+    }
+
+    /// Whether bytes are not what was written, or the medium cannot read them.
+    pub(crate) fn is_damage(&self) -> bool {
+        let source = self.inner.source.as_ref().and_then(|source| source.downcast_ref::<io::Error>());
+        self.is_corrupt() || source.is_some_and(is_unreadable)
+    }
+
+    /// As [`Error::is_damage`], of a file that is named by a manifest which can be read: it is not of a newer format than that.
+    pub(crate) fn is_damage_of_named(&self) -> bool {
+        self.is_damage() || self.inner.kind == ErrorKind::Unsupported
     }
 }
 

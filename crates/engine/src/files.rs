@@ -9,7 +9,7 @@ use crate::format::record::{RecordHeader, RecordKind};
 use crate::format::window::Window;
 use crate::format::{FileId, FileKind, Place, Position};
 use crate::key::{Entry, Seq};
-use crate::log::{BatchEntries, Chain, RecordReader, Step, check_manifest_end, replay};
+use crate::log::{BatchEntries, Chain, RecordReader, Replayed, Step, check_manifest_end, replay};
 use crate::options::{Create, Options};
 use crate::store::{Object, SHAPE_BYTES, Slab, SlabMeta, SlabState, decode_slot};
 use crate::table::{Table, describe_meta, walk_alone};
@@ -57,6 +57,18 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
+    /// As [`VerifyReport::note`], of a file of which the medium may be unable to read some.
+    fn note_of(&mut self, file: &str, error: Error) -> Result<()> {
+        match error.is_damage() && !error.is_corrupt() {
+            true => {
+                let message = error.to_string();
+                self.problems.push(Problem { file: file.to_owned(), offset: 0, message });
+                Ok(())
+            }
+            false => self.note(error),
+        }
+    }
+
     /// Takes an error in that is about a file's content; any other ends the verification.
     fn note(&mut self, error: Error) -> Result<()> {
         match error.kind().clone() {
@@ -79,7 +91,7 @@ pub fn verify(options: &Options, progress: &mut dyn FnMut(&VerifyProgress)) -> R
 }
 
 /// The world of a store that must be there, on the operating system.
-fn here(options: &Options) -> Result<(Options, World)> {
+pub(crate) fn here(options: &Options) -> Result<(Options, World)> {
     let options = Options { create: Create::Never, ..options.clone() };
     options.validate()?;
     let sched = Sched::real(1);
@@ -96,7 +108,7 @@ fn find(options: &Options) -> Result<open::Found> {
 }
 
 /// The tiers of a store that is there, locked.
-fn locked(options: &Options, world: &World) -> Result<(Arc<Tiers>, open::Locks)> {
+pub(crate) fn locked(options: &Options, world: &World) -> Result<(Arc<Tiers>, open::Locks)> {
     let tiers = open::tiers(options, world)?;
     let locks = open::lock(&tiers)?;
     if open::read_superblocks(&tiers).is_ok_and(|found| found.iter().all(Option::is_none)) {
@@ -139,7 +151,7 @@ pub fn verify_in(
                 progress(&told);
             })
         });
-        checked.or_else(|error| report.note(error))?;
+        checked.or_else(|error| report.note_of(&told.file, error))?;
     }
     verify_slabs(&found, &mut report, &mut told, progress)?;
     let listed = |image: u64| {
@@ -207,7 +219,8 @@ fn nothing_follows(reader: &mut RecordReader, file: &FileId, report: &mut Verify
     }
 }
 
-fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
+/// Reads the log as an open does.
+pub(crate) fn check_logs(found: &open::Found) -> Result<Replayed> {
     let present = open::log_numbers(&found.listed[0]);
     let superblock = found.superblocks[0];
     let chain = Chain {
@@ -235,7 +248,12 @@ fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
             false => Err(corrupt(format!("{seen} entries, {} were written", header.entries))),
         }
     };
-    let replayed = match replay(chain, &|file| open_on_fast(found, file), &mut apply) {
+    replay(chain, &|file| open_on_fast(found, file), &mut apply)
+}
+
+fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
+    let superblock = found.superblocks[0];
+    let replayed = match check_logs(found) {
         Ok(replayed) => replayed,
         Err(error) => return report.note(error),
     };

@@ -359,12 +359,15 @@ impl Tiers {
 
     /// Opens a table's file; what is read is not metered yet.
     pub(crate) fn open_table_file(&self, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
+        let opened = self.open_through(self.table_access, tier, file)?;
+        self.get(tier)?.note_access(self.table_access, opened.as_ref());
+        Ok(opened)
+    }
+
+    /// As [`Tiers::open_table_file`], with another access than tables usually have.
+    pub(crate) fn open_through(&self, access: Access, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
         let directory = &self.get(tier)?.directory;
-        let opened = directory.open(&file.to_string(), self.table_access);
-        if let Ok(opened) = &opened {
-            self.get(tier)?.note_access(self.table_access, opened.as_ref());
-        }
-        opened.map_err(|source| match source.kind() {
+        directory.open(&file.to_string(), access).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => {
                 Error::corrupt(format!("{}/{file}", directory.place()), 0, "the file is missing")
             }

@@ -9,6 +9,7 @@ pub(crate) mod get;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod put;
+pub(crate) mod repair;
 pub(crate) mod repro;
 pub(crate) mod scan;
 pub(crate) mod stats;

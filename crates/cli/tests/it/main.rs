@@ -139,6 +139,44 @@ fn damage_is_named_with_file_and_offset() {
 }
 
 #[test]
+fn damage_is_given_up_when_that_is_asked_for() {
+    let shell = Shell::new();
+    let [fast, capacity] = ["fast", "capacity"].map(|name| shell.path().join("cuesta-data").join(name));
+    let tiers = (TierOptions::fast(&fast, 1 << 30), TierOptions::capacity(&capacity, 1 << 30));
+    let db = Db::open(&Options::tiered(tiers.0, tiers.1)).unwrap();
+    (0..3000).for_each(|i| assert!(db.put(format!("key{i:04}"), format!("value {i}")).is_ok()));
+    db.flush().unwrap();
+    db.close().unwrap();
+    assert!(shell.ok(&["repair"]).starts_with("no damage found in "));
+    let files = std::fs::read_dir(&fast).unwrap().map(|entry| entry.unwrap().path());
+    let is_data =
+        |path: &std::path::PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("data-");
+    let data = files.into_iter().find(is_data).unwrap();
+    let mut bytes = std::fs::read(&data).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&data, bytes).unwrap();
+
+    let output = shell.run(&["repair"]);
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(told.contains("lost: versions of keys from \"key") && told.contains("--accept-loss"), "{told}");
+    let (code, hint) = shell.fails(&["dump"]);
+    assert!(code == 3 && hint.contains("`cuesta repair`"), "{hint}");
+    let (code, told) = shell.fails(&["repair", "--accept-loss", "1"]);
+    assert!(code == 6 && told.contains("it was agreed to 1; nothing was given up"), "{told}");
+    let told = shell.ok(&["repair", "--accept-loss", "3000", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let lost = told["versions_lost"].as_u64().unwrap();
+    assert!((10..1000).contains(&lost) && told["repaired"] == true, "{told}");
+    assert_eq!(told["left"], serde_json::json!([]));
+    assert!(told["damages"][0]["lost"]["first"]["key"].as_str().unwrap().starts_with("key"), "{told}");
+    assert_eq!(shell.ok(&["dump"]).lines().count() as u64, 3000 - lost);
+    assert!(shell.ok(&["verify"]).starts_with("no problem found"));
+    assert!(shell.ok(&["repair"]).starts_with("no damage found in "));
+}
+
+#[test]
 fn every_file_is_described() {
     let shell = Shell::new();
     shell.write("status", STATUS);

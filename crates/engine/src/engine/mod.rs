@@ -27,6 +27,7 @@ mod guards;
 pub(crate) mod iterate;
 pub(crate) mod jobs;
 pub(crate) mod keyspaces;
+pub(crate) mod mend;
 pub(crate) mod open;
 pub(crate) mod operations;
 pub(crate) mod read;

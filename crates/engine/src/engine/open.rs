@@ -6,7 +6,8 @@
 //! 1. lock every tier's directory;
 //! 2. read every superblock: same store, right order, right number, epochs that belong together;
 //! 3. read the manifest; check that every file it names is there, and whole in length;
-//! 4. replay the log; find out what the store below the memtable holds, from the image of a clean close, or from its slots;
+//! 4. replay the log; find out what the store below the memtable holds, from the image of a clean close, or from its slots. Between the two a
+//!    repair takes out what is broken (`mend`), and does not ask for all of the tables in step 3;
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
 //! 6. make all names durable. After a clean close, go on in the manifest and log that are there. After anything else
 //!    begin both anew: what was replayed is copied into a new log if it is little (so that a store that is killed over
@@ -25,6 +26,7 @@ use super::background::Background;
 use super::commit::Root;
 use super::guards::ready_for_floors;
 use super::keyspaces::Creations;
+use super::mend::Broken;
 use super::operations::Operations;
 use super::snapshots::Snapshots;
 use super::stats::{OpenStats, restore_counters};
@@ -38,7 +40,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, SUPERBLOCK_NAME};
 use crate::format::record::{RECORD_HEADER_BYTES, RecordKind, push_unsealed, stored_bytes};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
-use crate::key::Seq;
+use crate::key::{Cursor, Seq};
 use crate::log::{Chain, LogWriter, NextLog, Replayed, check_manifest_end, replay};
 use crate::memory::{Holder, Memory};
 use crate::memtable::{MemCursor, MemTable, MemTableWriter};
@@ -83,6 +85,8 @@ pub(crate) struct Found {
     pub(crate) catalog: Catalog,
     pub(crate) manifest: Replayed,
     pub(crate) listed: Vec<Vec<Listed>>,
+    /// Tables that the manifest names have lower numbers.
+    pub(super) first_unnamed: u64,
     seed: u64,
     /// When reading them began.
     began: Duration,
@@ -92,7 +96,6 @@ impl Engine {
     /// Opens the store that `options` describe, or makes it.
     pub(crate) fn open(options: Options, world: World) -> Result<(Arc<Self>, Locks)> {
         options.validate()?;
-        let mut options = options;
         let tiers = tiers(&options, &world)?;
         let locks = lock(&tiers)?;
         let superblocks = read_superblocks(&tiers)?;
@@ -107,19 +110,7 @@ impl Engine {
             let place = tiers.fast().directory.place();
             return Err(Error::new(ErrorKind::Exists, format!("there is a store in {place} already")));
         }
-        let found = find(&options, &world, tiers, locks)?;
-        let profile = found.catalog.profile;
-        if let Some(asked) = options.profile.filter(|asked| *asked != profile) {
-            let place = found.tiers.fast().directory.place();
-            let message =
-                format!("the store in {place} is of profile {profile}; it cannot be opened as {asked}");
-            return Err(Error::invalid(message));
-        }
-        options.profile = Some(profile);
-        options.validate()?;
-        let mut engine = found.recover(options, world)?;
-        engine.0.start_background().inspect_err(|_| engine.0.abandon())?;
-        Ok((engine.0.clone(), std::mem::take(&mut engine.1)))
+        find(&options, &world, tiers, locks)?.open(options, world, None)
     }
 
     /// Ends the workers and refuses all later calls.
@@ -338,8 +329,15 @@ fn make(options: &Options, world: &World, tiers: &Tiers) -> Result<()> {
     superblock.write(fast.directory.as_ref())
 }
 
-/// Reads what exists; writes nothing.
+/// Reads what exists; writes nothing. All tables must be there.
 pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: Locks) -> Result<Found> {
+    let found = find_any(options, world, tiers, locks)?;
+    check_files(&found.tiers, &found.catalog, &found.listed)?;
+    Ok(found)
+}
+
+/// As [`find`], whatever has become of tables.
+pub(crate) fn find_any(options: &Options, world: &World, tiers: Arc<Tiers>, locks: Locks) -> Result<Found> {
     let began = world.sched.now();
     let superblocks = check_superblocks(&tiers, read_superblocks(&tiers)?)?;
     let store = superblocks[0].store;
@@ -355,8 +353,8 @@ pub(crate) fn find(options: &Options, world: &World, tiers: Arc<Tiers>, locks: L
     let manifest = Manifest::read(store, superblocks[0].manifest, floor, &open, &mut apply)?;
     claim_memory(&tiers, &catalog)?;
     let listed = tiers.all.iter().map(list).collect::<Result<Vec<_>>>()?;
-    check_files(&tiers, &catalog, &listed)?;
-    Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, seed, began })
+    let first_unnamed = catalog.next_file;
+    Ok(Found { locks, tiers, tables, superblocks, catalog, manifest, listed, first_unnamed, seed, began })
 }
 
 /// The tiers must be those of one store, in order, and at epochs that a run or a crash of it could have left.
@@ -533,6 +531,27 @@ impl Copied {
 }
 
 impl Found {
+    /// Opens the store; without what is broken, if that was looked for.
+    pub(crate) fn open(
+        self,
+        mut options: Options,
+        world: World,
+        broken: Option<&Broken>,
+    ) -> Result<(Arc<Engine>, Locks)> {
+        let profile = self.catalog.profile;
+        if let Some(asked) = options.profile.filter(|asked| *asked != profile) {
+            let place = self.tiers.fast().directory.place();
+            let message =
+                format!("the store in {place} is of profile {profile}; it cannot be opened as {asked}");
+            return Err(Error::invalid(message));
+        }
+        options.profile = Some(profile);
+        options.validate()?;
+        let mut engine = self.recover(options, world, broken)?;
+        engine.0.start_background().inspect_err(|_| engine.0.abandon())?;
+        Ok((engine.0.clone(), std::mem::take(&mut engine.1)))
+    }
+
     /// A slab counts as what it was, whatever is left of it: so much is given back when it goes.
     fn count_lost_slabs(&self) -> Result<()> {
         let tier = self.tiers.get(SLAB_TIER)?;
@@ -548,7 +567,12 @@ impl Found {
     }
 
     /// The rest of open: everything that writes.
-    fn recover(mut self, options: Options, world: World) -> Result<(Arc<Engine>, Locks)> {
+    fn recover(
+        mut self,
+        options: Options,
+        world: World,
+        broken: Option<&Broken>,
+    ) -> Result<(Arc<Engine>, Locks)> {
         self.tiers.all.iter().try_for_each(Tier::allot_memory)?;
         for (tier, listed) in self.tiers.all.iter().zip(&self.listed) {
             tier.count(listed.iter().map(|file| file.bytes).sum());
@@ -559,6 +583,7 @@ impl Found {
         let mut recovered = self.replay(&options)?;
         (opened.log_took, opened.log_bytes) = (world.sched.now() - now, recovered.bytes);
         opened.torn_slots = recovered.torn_slots;
+        broken.map_or(Ok(()), |broken| self.mend(&options, broken))?;
         let store = self.superblocks[0].store;
         let has_store = self.catalog.profile.has_store();
         let (tiers, garbage) = (&self.tiers, &self.tables.garbage);
@@ -569,8 +594,9 @@ impl Found {
         };
         // Names that were found here may be a killed process's, seen by us and not yet durable.
         self.tiers.all.iter().try_for_each(Tier::sync_names)?;
-        let was_closed =
-            self.superblocks[0].log_end != Position::default() || planted::has(Bug::ResumedAfterCrash);
+        // What was mended is in no manifest but the next one.
+        let was_closed = broken.is_none() && self.superblocks[0].log_end != Position::default()
+            || planted::has(Bug::ResumedAfterCrash);
         let mut superblock = self.raise_epoch()?;
         let mut manifest = self.resume_manifest(&mut superblock, was_closed)?;
         let manifest_counted = manifest.filled_bytes();
@@ -664,6 +690,23 @@ impl Found {
         Ok((engine, self.locks))
     }
 
+    /// Up to where everything is known to be durable before a record says so: after a clean close, everything.
+    fn known_durable(&self) -> Seq {
+        let is_closed = self.superblocks[0].log_end != Position::default();
+        if is_closed { self.catalog.last_seq } else { Seq(0) }
+    }
+
+    /// Reads the slots that the catalog announces, and puts what they have in order.
+    fn in_order(&self) -> Result<Option<InOrder>> {
+        let (garbage, store) = (&self.tables.garbage, self.superblocks[0].store);
+        InOrder::find(&self.tiers, garbage, store, &self.catalog, self.known_durable())
+    }
+
+    /// Whether all announced slots can be read.
+    pub(crate) fn check_announced(&self) -> Result<()> {
+        self.in_order().map(drop)
+    }
+
     fn replay(&mut self, options: &Options) -> Result<Recovered> {
         let present = log_numbers(&self.listed[0]);
         let superblock = self.superblocks[0];
@@ -685,11 +728,7 @@ impl Found {
         let used = self.listed.iter().flatten().filter_map(|file| FileId::from_name(&file.name));
         let next = used.map(|id| id.number.saturating_add(1)).max().unwrap_or(0);
         self.catalog.next_file = self.catalog.next_file.max(next);
-        let garbage = &self.tables.garbage;
-        // After a clean close, everything.
-        let is_closed = superblock.log_end != Position::default();
-        let durable = if is_closed { self.catalog.last_seq } else { Seq(0) };
-        let mut in_order = InOrder::find(&self.tiers, garbage, superblock.store, &self.catalog, durable)?;
+        let mut in_order = self.in_order()?;
         let torn_slots = in_order.as_ref().map_or(0, InOrder::torn);
         let manifest_end = self.manifest.end;
         // What several memtables had may be in one log; of those that are flushed nothing comes back, range tombstones least of all:
@@ -744,32 +783,48 @@ impl Found {
     ) -> Result<(u64, Vec<TableMeta>, Arc<RangeTombstones>)> {
         let ranges = memtable.range_tombstones();
         let erased = Erased::by([self.catalog.version.range_tombstones.clone(), ranges.clone()]);
+        let level0 = self.catalog.version.levels.first();
+        let bounds: Vec<_> = level0.into_iter().flat_map(Level::bounds).map(<[u8]>::to_vec).collect();
+        let bounds = if planted::has(Bug::ReplayCrossesGuards) { &[][..] } else { &bounds };
+        let mut input = MemCursor::new(memtable.clone());
+        let made = self.write_tables(options, &mut input, (0, 0), (memtable.used_bytes(), bounds), erased)?;
+        Ok((self.catalog.take_file_number(), made, ranges))
+    }
+
+    /// Writes tables while there are no workers yet: with data on that tier, or on another where that has no room, and with the rest on the
+    /// other one. The input takes so many bytes at most.
+    pub(super) fn write_tables(
+        &mut self,
+        options: &Options,
+        input: &mut dyn Cursor,
+        (data_tier, meta_tier): (usize, u32),
+        (most, bounds): (u64, &[Vec<u8>]),
+        erased: Erased,
+    ) -> Result<Vec<TableMeta>> {
         let next_file = std::cell::Cell::new(self.catalog.next_file);
         let take_number = || next_file.replace(next_file.get() + 1);
-        // Onto the fast tier, or below where that has no room; what no tier has room for is counted all the same,
-        // since it must be somewhere for the store to open.
+        // What no tier has room for is counted all the same, since it must be somewhere for the store to open.
         let leases = std::cell::RefCell::new(Vec::new());
         let place = |bytes: u64| {
-            let lease = self.tiers.all.iter().find_map(|tier| tier.lease(bytes).ok());
-            let tier = lease.as_ref().map_or(0, Lease::tier);
+            let tiers = self.tiers.all.get(data_tier).into_iter().chain(&self.tiers.all);
+            let lease = tiers.into_iter().find_map(|tier| tier.lease(bytes).ok());
+            let tier = lease.as_ref().map_or(data_tier as u32, Lease::tier);
             leases.borrow_mut().extend(lease);
             Placed::on(tier)
         };
-        let level0 = self.catalog.version.levels.first();
-        let bounds: Vec<_> = level0.into_iter().flat_map(Level::bounds).map(<[u8]>::to_vec).collect();
         let output = OutputOptions {
             store: self.superblocks[0].store,
             tiers: &self.tiers,
             cache: &self.tables.cache,
             cause: Cause::Recovery,
             place: &place,
-            meta_tier: 0,
+            meta_tier,
             table_bytes: options.table_bytes(),
             block_bytes: options.block_bytes,
             take_number: &take_number,
             check: &|_| Ok(()),
-            most: (memtable.used_bytes(), 0),
-            bounds: if planted::has(Bug::ReplayCrossesGuards) { &[] } else { &bounds },
+            most: (most, 0),
+            bounds,
             soft_bounds: &[],
             under: &|_| Ok(None),
             link: None,
@@ -778,16 +833,14 @@ impl Found {
             erased: erased.newest_at(Seq::MAX),
         };
         let mut retain = Retain::new(vec![Seq::MAX], self.catalog.dead.clone(), false).without(erased);
-        let mut input = MemCursor::new(memtable.clone());
-        let made = write_tables(&mut input, &mut retain, &output)?;
-        let age = take_number();
+        let made = write_tables(input, &mut retain, &output)?;
         self.catalog.next_file = next_file.get();
         // Not sooner: two tables must not be promised the same room.
         drop(leases);
         for (tier, _, bytes) in made.iter().flat_map(TableMeta::parts) {
             self.tiers.get(tier)?.count(bytes);
         }
-        Ok((age, made, ranges))
+        Ok(made)
     }
 
     fn raise_epoch(&self) -> Result<Superblock> {

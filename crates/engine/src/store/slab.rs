@@ -14,7 +14,10 @@ use crate::garbage::{Garbage, HeldFile};
 use crate::key::{Entry, Seq};
 use crate::planted::{self, Bug};
 use crate::tier::Tiers;
-use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, Geometry, ReadRequest, Ticket, is_unreadable};
+use cuesta_device::{
+    ALIGNMENT, Access, AlignedBuf, Cause, Device, Geometry, ReadRequest, Ticket, WhatIsLeft, is_unreadable,
+    read_twice, read_what_can_be,
+};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -75,6 +78,25 @@ impl SlabMeta {
         let sum = Place { store, file: self.file(), offset: HEADER_BYTES as u64 }.checksum(&[&out[..12]]);
         out[12..].copy_from_slice(&sum.to_le_bytes());
         out
+    }
+
+    /// The first page of its file.
+    fn header_page(&self, store: StoreId) -> AlignedBuf {
+        let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
+        page[..HEADER_BYTES].copy_from_slice(&encode_header(store, self.file()));
+        page[HEADER_BYTES..HEADER_BYTES + SHAPE_BYTES].copy_from_slice(&self.encode_shape(store));
+        page
+    }
+
+    /// # Errors
+    /// `Corrupt` where its file has another length; what the device says.
+    fn check_length(&self, device: &dyn Device) -> Result<()> {
+        let found = device.len().map_err(|source| Error::io(format!("read {}", self.file()), source))?;
+        if found == self.file_bytes() {
+            return Ok(());
+        }
+        let why = format!("the file has {found} bytes; it was written with {}", self.file_bytes());
+        Err(Error::corrupt(self.file().to_string(), found, why))
     }
 
     /// Reads what stands behind the header of slab `number`.
@@ -175,14 +197,6 @@ pub(crate) fn pages_of(from: u64, to: u64) -> Range<u64> {
     from / ALIGNMENT as u64 * ALIGNMENT as u64..to.next_multiple_of(ALIGNMENT as u64)
 }
 
-/// Reads; once more where the medium says that it cannot.
-fn read_twice(device: &dyn Device, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    match device.read_at(buffer, offset) {
-        Err(source) if is_unreadable(&source) => device.read_at(buffer, offset),
-        read => read,
-    }
-}
-
 impl Slab {
     /// Makes a slab's file, and its header. Neither is durable when this returns.
     pub(crate) fn create(
@@ -196,13 +210,10 @@ impl Slab {
         let fail = |source| Error::io(format!("make {} in {}", meta.file(), directory.place()), source);
         let device = directory.create(&meta.file().to_string(), tiers.table_access).map_err(fail)?;
         let slab = Self::over(tiers, garbage, store, (meta, generations), device);
-        let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
-        page[..HEADER_BYTES].copy_from_slice(&encode_header(store, meta.file()));
-        page[HEADER_BYTES..HEADER_BYTES + SHAPE_BYTES].copy_from_slice(&meta.encode_shape(store));
         let written = slab
             .unmetered
             .set_len(meta.file_bytes())
-            .and_then(|()| slab.metered(tiers, Cause::Flush).write_at(&page, 0));
+            .and_then(|()| slab.metered(tiers, Cause::Flush).write_at(&meta.header_page(store), 0));
         written.map_err(fail)?;
         Ok(slab)
     }
@@ -218,19 +229,62 @@ impl Slab {
         meta: SlabMeta,
         generations: &Arc<Generations>,
     ) -> Result<Self> {
+        let opened = tiers.open_table_file(SLAB_TIER, meta.file());
+        let opened = opened.and_then(|device| meta.check_length(device.as_ref()).map(|()| device));
+        Self::opened(tiers, garbage, store, (meta, generations), opened)
+    }
+
+    /// As [`Slab::open`], for who wants whatever slots are left, however long the file is and wherever the medium cannot read it: only where
+    /// there is no file the slab is lost.
+    pub(crate) fn open_what_is_left(
+        tiers: &Tiers,
+        garbage: &Arc<Garbage>,
+        store: StoreId,
+        meta: SlabMeta,
+        generations: &Arc<Generations>,
+    ) -> Result<Self> {
+        let opened = tiers.open_through(Access::Buffered, SLAB_TIER, meta.file());
+        let (opened, length) = match opened {
+            Ok(device) => {
+                let length = meta.check_length(device.as_ref());
+                (Ok(Arc::new(WhatIsLeft::new(device)) as Arc<dyn Device>), length)
+            }
+            Err(error) => (Err(error), Ok(())),
+        };
+        let slab = Self::opened(tiers, garbage, store, (meta, generations), opened)?;
+        match length {
+            Err(error) if !error.is_corrupt() => Err(error),
+            length => Ok(Self { flaw: slab.flaw.or(length.err()), ..slab }),
+        }
+    }
+
+    /// Makes a slab's file what the manifest says, but for what is in its slots. Durable when this returns.
+    pub(crate) fn mend(tiers: &Tiers, store: StoreId, meta: SlabMeta) -> Result<()> {
+        let device = tiers.open_table_file(SLAB_TIER, meta.file())?;
+        let device = tiers.metered(device, SLAB_TIER as usize, Cause::Recovery);
+        let mended = device
+            .set_len(meta.file_bytes())
+            .and_then(|()| device.write_at(&meta.header_page(store), 0))
+            .and_then(|()| device.sync());
+        mended.map_err(|source| Error::io(format!("mend {}", meta.file()), source))
+    }
+
+    /// Over its file, or lost if that is damage.
+    fn opened(
+        tiers: &Tiers,
+        garbage: &Arc<Garbage>,
+        store: StoreId,
+        (meta, generations): (SlabMeta, &Arc<Generations>),
+        device: Result<Arc<dyn Device>>,
+    ) -> Result<Self> {
         let over = |device| Self::over(tiers, garbage, store, (meta, generations.clone()), device);
-        let lost = |why| Self { flaw: Some(why), is_lost: true, ..over(Arc::new(Nothing)) };
-        let device = match tiers.open_table_file(SLAB_TIER, meta.file()) {
-            Err(missing) if missing.is_corrupt() => return Ok(lost(missing)),
-            opened => opened?,
+        let slab = match device {
+            Err(why) if why.is_corrupt() => {
+                return Ok(Self { flaw: Some(why), is_lost: true, ..over(Arc::new(Nothing)) });
+            }
+            opened => over(opened?),
         };
         let fail = |source| Error::io(format!("read {}", meta.file()), source);
-        let bytes = device.len().map_err(fail)?;
-        if bytes != meta.file_bytes() {
-            let why = format!("the file has {bytes} bytes; it was written with {}", meta.file_bytes());
-            return Ok(lost(Error::corrupt(meta.file().to_string(), bytes, why)));
-        }
-        let slab = over(device);
         let mut page = AlignedBuf::zeroed(SLOTS_FROM as usize);
         let corrupt = |why: String| Error::corrupt(meta.file().to_string(), HEADER_BYTES as u64, why);
         let header = match read_twice(slab.metered(tiers, Cause::Recovery).as_ref(), &mut page, 0) {
@@ -422,26 +476,14 @@ impl Slab {
         }
     }
 
-    /// Reads page by page: which pages the medium cannot read, of which zeros are left.
+    /// As [`read_what_can_be`].
     pub(super) fn read_what_can_be(
         &self,
         device: &dyn Device,
         buffer: &mut [u8],
         start: u64,
     ) -> Result<Vec<Range<u64>>> {
-        let (mut at, mut unreadable) = (start, Vec::new());
-        for page in buffer.chunks_mut(ALIGNMENT) {
-            let end = at + page.len() as u64;
-            match read_twice(device, page, at) {
-                Err(source) if is_unreadable(&source) => {
-                    page.fill(0);
-                    unreadable.push(at..end);
-                }
-                read => read.map_err(|source| self.failed("read", source))?,
-            }
-            at = end;
-        }
-        Ok(unreadable)
+        read_what_can_be(device, buffer, start).map_err(|source| self.failed("read", source))
     }
 
     /// Reads `slots`, which ascend, and hands over each one's bytes, or why the medium cannot read them.

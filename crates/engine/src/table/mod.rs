@@ -16,7 +16,7 @@ mod story;
 
 pub use compression::Compression;
 
-pub(crate) use blocks::{BlocksWriter, WriterOptions};
+pub(crate) use blocks::{BlocksWriter, Gap, Remains, WriterOptions};
 pub(crate) use floor::{
     ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter, InFloor,
     SECTOR_BYTES as FLOOR_SECTOR_BYTES, Tree,
@@ -271,6 +271,17 @@ impl Table {
         match &self.form {
             Form::Blocks(blocks) => TableCursor::Blocks(Box::new(blocks.cursor_over(data, cache, bytes))),
             Form::Floor(_, tree) => TableCursor::Floor(TreeCursor::new(tree.clone())),
+        }
+    }
+
+    /// What is left of the data part, which is read through `data`.
+    ///
+    /// # Errors
+    /// What is wrong with the indexes; `Internal` of a floor.
+    pub(crate) fn remains(&self, place: Place, data: Arc<dyn Device>) -> Result<Remains> {
+        match &self.form {
+            Form::Blocks(blocks) => Ok(Remains::new(place, data, Some(blocks.handles()?))),
+            Form::Floor(..) => Err(Error::internal("what is left of a floor is not known by blocks")),
         }
     }
 

@@ -13,11 +13,12 @@ use crate::cache::Block;
 use crate::error::{Error, Result};
 use crate::format::file::HEADER_BYTES;
 use crate::format::window::Window;
-use crate::format::{Malformed, Place};
+use crate::format::{Decode, Malformed, Place};
 use crate::key::{Entry, Target};
 use crate::table::compression::{Compression, RAW_BLOCK_BYTES_MAX};
 use crate::table::stored::{BLOCK_TRAILER_BYTES, decode_stored};
 use cuesta_device::{ALIGNMENT, Device};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A block's end is looked for in so many bytes first.
@@ -77,6 +78,92 @@ fn first_whole(bytes: &[u8], place: Place) -> Option<usize> {
     })
 }
 
+/// What comes next in a data part.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// A whole block, at its first entry; where it lies.
+    Block(BlockCursor, Range<u64>),
+    /// Bytes that no whole block has, and why.
+    Damaged(Range<u64>, Malformed),
+}
+
+/// A data part, block by block.
+#[derive(Debug)]
+pub(super) struct Alone {
+    window: Window,
+    place: Place,
+    /// Where the next block begins.
+    at: u64,
+}
+
+impl Alone {
+    /// From the start of the data part at `place`.
+    pub(super) fn new(place: Place, device: Arc<dyn Device>) -> Result<Self> {
+        Ok(Self { window: Window::new(device, place.file)?, place, at: HEADER_BYTES as u64 })
+    }
+
+    /// What comes next; `None` at the end.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) fn next(&mut self) -> Result<Option<Piece>> {
+        let (at, left) = (self.at, self.window.len().saturating_sub(self.at));
+        // Zeros to the end of a page are behind the last one.
+        if left < ALIGNMENT as u64 && self.window.at(at, left as usize)?.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let mut sought = SOUGHT_BYTES;
+        let length = loop {
+            let found = length_of(self.window.at(at, sought)?, self.place.at(at));
+            if found.is_some() || sought > RAW_BLOCK_BYTES_MAX || sought as u64 >= left {
+                break found;
+            }
+            sought *= 2;
+        };
+        let why = match length {
+            None => Malformed::new("no block begins here that matches its checksum"),
+            Some(length) => {
+                self.at += length as u64;
+                match unpacked(self.window.at(at, length)?, self.place.at(at)) {
+                    Ok(cursor) => return Ok(Some(Piece::Block(cursor, at..self.at))),
+                    Err(why) => return Ok(Some(Piece::Damaged(at..self.at, why))),
+                }
+            }
+        };
+        // Its first byte is none of the next.
+        let next = self.next_whole(at + 1)?;
+        self.at = next.unwrap_or(self.window.len());
+        Ok(Some(Piece::Damaged(at..self.at, why)))
+    }
+
+    /// Where the first whole block from a place on begins.
+    fn next_whole(&mut self, mut at: u64) -> Result<Option<u64>> {
+        loop {
+            let bytes = self.window.at(at, BEHIND_DAMAGE_BYTES)?;
+            if let Some(begin) = first_whole(bytes, self.place.at(at)) {
+                return Ok(Some(at + begin as u64));
+            }
+            if bytes.len() < BEHIND_DAMAGE_BYTES {
+                return Ok(None);
+            }
+            at += (BEHIND_DAMAGE_BYTES - OVERLAP_BYTES) as u64;
+        }
+    }
+
+    fn corrupt(&self, offset: u64, malformed: Malformed) -> Error {
+        Error::corrupt(self.place.file.to_string(), offset, malformed)
+    }
+}
+
+/// The block that is stored as `bytes` at this place, at its first entry.
+pub(super) fn unpacked(bytes: &[u8], place: Place) -> Decode<BlockCursor> {
+    let stored = decode_stored(bytes, place)?;
+    let fill = |raw: &mut [u8]| stored.compression.decompress(stored.payload, raw);
+    let mut cursor = Block::filled(stored.raw_bytes, fill).and_then(BlockCursor::new)?;
+    cursor.go(Target::First)?;
+    Ok(cursor)
+}
+
 /// Hands every entry of the data part at `place` to `each`, in order.
 ///
 /// # Errors
@@ -86,57 +173,19 @@ pub(in crate::table) fn walk_alone(
     device: Arc<dyn Device>,
     each: &mut dyn FnMut(Entry<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut window = Window::new(device, place.file)?;
-    let corrupt = |offset, malformed: Malformed| Error::corrupt(place.file.to_string(), offset, malformed);
-    let (mut at, mut damaged) = (HEADER_BYTES as u64, None);
-    loop {
-        let left = window.len().saturating_sub(at);
-        // Zeros to the end of a page are behind the last one.
-        if left < ALIGNMENT as u64 && window.at(at, left as usize)?.iter().all(|byte| *byte == 0) {
-            return damaged.map_or(Ok(()), Err);
-        }
-        let mut sought = SOUGHT_BYTES;
-        let length = loop {
-            let found = length_of(window.at(at, sought)?, place.at(at));
-            if found.is_some() || sought > RAW_BLOCK_BYTES_MAX || sought as u64 >= left {
-                break found;
+    let (mut alone, mut damaged) = (Alone::new(place, device)?, None);
+    while let Some(found) = alone.next()? {
+        match found {
+            Piece::Block(mut cursor, bytes) => {
+                while let Some(entry) = cursor.entry() {
+                    each(entry)?;
+                    cursor.next().map_err(|malformed| alone.corrupt(bytes.start, malformed))?;
+                }
             }
-            sought *= 2;
-        };
-        let Some(length) = length else {
-            let malformed = Malformed::new("no block begins here that matches its checksum");
-            damaged.get_or_insert_with(|| corrupt(at, malformed));
-            // Its first byte is none of the next.
-            at = match next_whole(&mut window, place, at + 1)? {
-                Some(next) => next,
-                None => return damaged.map_or(Ok(()), Err),
-            };
-            continue;
-        };
-        let malformed = |malformed| corrupt(at, malformed);
-        let stored = decode_stored(window.at(at, length)?, place.at(at)).map_err(malformed)?;
-        let fill = |raw: &mut [u8]| stored.compression.decompress(stored.payload, raw);
-        let mut cursor =
-            Block::filled(stored.raw_bytes, fill).and_then(BlockCursor::new).map_err(malformed)?;
-        cursor.go(Target::First).map_err(malformed)?;
-        while let Some(entry) = cursor.entry() {
-            each(entry)?;
-            cursor.next().map_err(malformed)?;
+            Piece::Damaged(bytes, why) => {
+                damaged.get_or_insert_with(|| alone.corrupt(bytes.start, why));
+            }
         }
-        at += length as u64;
     }
-}
-
-/// Where the first whole block from a place on begins.
-fn next_whole(window: &mut Window, place: Place, mut at: u64) -> Result<Option<u64>> {
-    loop {
-        let bytes = window.at(at, BEHIND_DAMAGE_BYTES)?;
-        if let Some(begin) = first_whole(bytes, place.at(at)) {
-            return Ok(Some(at + begin as u64));
-        }
-        if bytes.len() < BEHIND_DAMAGE_BYTES {
-            return Ok(None);
-        }
-        at += (BEHIND_DAMAGE_BYTES - OVERLAP_BYTES) as u64;
-    }
+    damaged.map_or(Ok(()), Err)
 }

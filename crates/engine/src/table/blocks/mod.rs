@@ -15,11 +15,13 @@ mod alone;
 mod block;
 mod cursor;
 mod index;
+mod remains;
 mod verify;
 mod writer;
 
 pub(super) use alone::walk_alone;
 pub(super) use cursor::BlocksCursor;
+pub(crate) use remains::{Gap, Remains};
 pub(super) use verify::{describe_meta, verify, walk};
 pub(crate) use writer::{BlocksWriter, WriterOptions};
 
@@ -300,6 +302,17 @@ impl Blocks {
         let from = after.map_or(Ok(first), |key| place(key, false))?;
         let to = up_to.map_or(Ok(self.properties.data_end), |key| place(key, true))?;
         Ok(to.saturating_sub(from) as f64 / self.properties.data_end.saturating_sub(first).max(1) as f64)
+    }
+
+    /// Where every block of the data part lies, in order; reads all indexes.
+    pub(crate) fn handles(&self) -> Result<Vec<BlockHandle>> {
+        let cache = Cache::new(1 << 20, 0);
+        let mut handles = Vec::new();
+        for partition in 0..self.top.len() {
+            let (block, index) = self.index(&cache, partition, Fill::No)?;
+            handles.extend((0..index.len()).map(|i| index.handle(&block, i, 0)));
+        }
+        Ok(handles)
     }
 
     /// A partition's index block.
