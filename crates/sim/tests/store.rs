@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
-use cuesta::{Batch, Cause, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range};
+use cuesta::{
+    Batch, Cause, Db, Demotion, Durability, ErrorKind, Options, Profile, PromoteReads, Range, Repair,
+    repair_in,
+};
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk, Survival};
 use cuesta_sched::Sched;
 use cuesta_sim::{Kind, options_of, world};
@@ -450,6 +453,35 @@ fn for_a_damaged_copy_its_original_answers() {
             );
         }
         fill_with(&db, 3000);
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_copy_whose_original_is_given_up_counts_for_itself() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Always);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        fill(&db);
+        let in_store = |db: &Db, i: u64| lie_in(db, "store", std::iter::once(i)) > 0;
+        let below: Vec<u64> = (0..1000).filter(|i| !in_store(&db, *i)).take(60).collect();
+        for _ in 0..2 {
+            read_twice(&db, &below);
+            sched.sleep(std::time::Duration::from_secs(3));
+        }
+        let copies: Vec<u64> = below.into_iter().filter(|i| in_store(&db, *i)).collect();
+        assert!(copies.len() > 20, "{} came up", copies.len());
+        db.close().unwrap();
+        let tables = disk.files(1).into_iter().map(|file| file.name).filter(|name| name.starts_with("data-"));
+        tables.for_each(|name| disk.remove_file(1, &name));
+        let world = || world(sched, disk, &options);
+        let report = repair_in(&options, world(), Repair::GiveUp(u64::MAX), &mut |_| {}).unwrap();
+        assert!(report.versions_lost > 100 && report.left.is_empty(), "{report:?}");
+        let db = open();
+        // Copies would be let go of, since tables have the same.
+        fill_with(&db, 3000);
+        assert!(copies.iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
         db.close().unwrap();
     });
 }

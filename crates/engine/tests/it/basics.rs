@@ -201,6 +201,35 @@ fn a_table_can_be_read_without_its_meta_part_but_for_what_is_damaged() {
 }
 
 #[test]
+fn of_a_table_of_long_blocks_a_repair_gives_up_the_one_that_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options {
+        memory_bytes: 64 * MIB,
+        memtable_bytes: Some(4 * MIB),
+        table_bytes: 2 * MIB,
+        ..small(dir.path())
+    };
+    options.tiers[0].compression = cuesta::Compression::Lz4;
+    let db = Db::open(&options).unwrap();
+    // Packed, and longer than what is looked for behind damage where there is no index.
+    (0..10).for_each(|i| assert!(db.put(key(i), b"over and over ".repeat(10_000)).is_ok()));
+    db.flush().unwrap();
+    db.close().unwrap();
+    let files = std::fs::read_dir(dir.path().join("fast")).unwrap().map(|file| file.unwrap().path());
+    let data =
+        files.into_iter().find(|path| path.file_name().unwrap().to_string_lossy().starts_with("data-"));
+    let data = data.unwrap();
+    let mut bytes = std::fs::read(&data).unwrap();
+    // They take some hundred bytes each.
+    bytes[1500] ^= 4;
+    std::fs::write(&data, bytes).unwrap();
+    let report = cuesta::repair(&options, cuesta::Repair::GiveUp(1), &mut |_| {}).unwrap();
+    assert_eq!((report.versions_lost, report.damages.len(), report.left.len()), (1, 1, 0), "{report:?}");
+    let db = Db::open(&options).unwrap();
+    assert_eq!((0..10).filter(|i| db.get(key(*i)).unwrap().is_some()).count(), 9);
+}
+
+#[test]
 fn batches_span_keyspaces_and_keyspaces_are_apart() {
     let dir = tempfile::tempdir().unwrap();
     let options = small(dir.path());
