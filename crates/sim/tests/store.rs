@@ -904,6 +904,26 @@ fn objects_that_came_together_go_down_by_few_reads() {
 }
 
 #[test]
+fn small_objects_go_down_by_the_page_where_memory_has_room_for_few_pages() {
+    on_a_disk(|sched, disk| {
+        let mut options =
+            Options { memory_bytes: cuesta::MEMORY_BYTES_MIN, ..half(PromoteReads::Never) };
+        options.memtable_bytes = Some(256 << 10);
+        options.tiers[0].capacity_bytes = 12_000_000;
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let count = 150_000;
+        (0..count).for_each(|i| assert!(db.put(format!("key{:06}", i * 7919 % count), [1; 60]).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let reads = db.stats().io.get(0, Cause::Demotion).read_ops;
+        let down = count - db.stats().objects.unwrap().objects;
+        // Thirty of them share a page, and come with some dozen memtables.
+        assert!(down > 10_000 && reads * 12 < down, "{reads} reads for {down} objects");
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_scan_that_is_known_to_be_short_begins_all_its_reads_at_once() {
     on_a_disk(|sched, disk| {
         let mut options = half(PromoteReads::Never);

@@ -5,7 +5,9 @@
 //! allows; one that turns round begins anew with one. Reads are begun in batches, each once half of the last is used up, and of a batch
 //! objects in the same or neighbouring pages are one read: memtables are placed in key order, so what came with one of
 //! them lies together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds
-//! more neighbours.
+//! more neighbours: as many as lie in the pages that memory has room for. Where that ends a batch, the next one waits until half of this is used
+//! up, too: one object at a time, each as another is done with, would find none. What lies in pages that are there for others, or are being read, is
+//! not read again: each page of small objects has some of every few dozen that follow.
 //!
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
 //! whoever moves it holds them meanwhile.
@@ -17,14 +19,15 @@ use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder, Memory};
 use crate::tier::Tiers;
-use cuesta_device::{AlignedBuf, Cause, Device, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use cuesta_device::{ALIGNMENT, AlignedBuf, Cause, Device, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// Objects that are read ahead at once, at most: for users, and for merges.
 const AHEAD_MAX: usize = 32;
-const MERGE_AHEAD_MAX: usize = 512;
+const MERGE_AHEAD_MAX: usize = 2048;
 
 /// An object that is read ahead, and by which read.
 struct Pending {
@@ -36,6 +39,7 @@ struct Pending {
 /// A read of neighbouring pages, for so many objects more.
 struct PageRun {
     read: Read,
+    slab: u64,
     start: u64,
     bytes: u64,
     users: usize,
@@ -60,9 +64,15 @@ pub(crate) struct StoreCursor {
     ahead: VecDeque<Pending>,
     /// Their reads, numbered.
     runs: BTreeMap<u64, PageRun>,
+    /// The same by slab and first page.
+    by_place: BTreeMap<(u64, u64), u64>,
     next_run: u64,
-    /// How many entries the last batch filled up to; none of what a place begins with.
+    /// What they take.
+    read_bytes: u64,
+    /// How many entries the last batch was to fill up to; none of what a place begins with.
     window: usize,
+    /// How many it did, if memory had no room for more.
+    cut_short_at: Option<usize>,
     /// The most that it may.
     most: usize,
     /// How many to begin with at a place.
@@ -91,8 +101,11 @@ impl StoreCursor {
             forward: true,
             ahead: VecDeque::new(),
             runs: BTreeMap::new(),
+            by_place: BTreeMap::new(),
             next_run: 0,
+            read_bytes: 0,
             window: 0,
+            cut_short_at: None,
             most,
             expected: expected.clamp(1, most),
             held,
@@ -134,15 +147,19 @@ impl StoreCursor {
             Some(last) => self.step(&contents.index, last.at),
             None => from,
         };
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let (mut batch, mut bytes, mut pages) = (Vec::new(), 0, BTreeSet::new());
+        self.cut_short_at = None;
         while self.ahead.len() + batch.len() < count {
             let Some(at) = next else { break };
             let Some(location) = contents.index.entry_to(at, &mut self.key) else { break };
-            // As if each had its pages to itself.
-            let pages = contents.slab(location.slab)?.pages(location.slot);
-            bytes += pages.end - pages.start;
+            let its = contents.slab(location.slab)?.pages(location.slot);
+            if self.run_with(location.slab, &its).is_none() {
+                let new = its.step_by(ALIGNMENT).filter(|page| pages.insert((location.slab, *page)));
+                bytes += (new.count() * ALIGNMENT) as u64;
+            }
             let is_first = self.ahead.is_empty() && batch.is_empty();
             if !is_first && !self.memory.has_room_to_read_ahead(bytes) {
+                self.cut_short_at = Some(self.ahead.len() + batch.len());
                 break;
             }
             batch.push((at, location));
@@ -151,20 +168,41 @@ impl StoreCursor {
         self.submit(contents, &batch)
     }
 
+    /// The read that has these pages.
+    fn run_with(&self, slab: u64, pages: &Range<u64>) -> Option<u64> {
+        let ((of, _), run) = self.by_place.range(..=(slab, pages.start)).next_back()?;
+        let PageRun { start, bytes, .. } = self.runs.get(run)?;
+        (*of == slab && pages.end <= start + bytes).then_some(*run)
+    }
+
     /// Begins to read a batch of entries, neighbours by place together.
     fn submit(&mut self, contents: &Contents, batch: &[(Position, Location)]) -> Result<()> {
-        let mut by_place: Vec<usize> = (0..batch.len()).collect();
-        by_place.sort_unstable_by_key(|i| batch[*i].1);
         let mut run_of = vec![0; batch.len()];
+        let mut by_place = Vec::with_capacity(batch.len());
+        for (i, (_, Location { slab, slot, .. })) in batch.iter().enumerate() {
+            let run = self.run_with(*slab, &contents.slab(*slab)?.pages(*slot));
+            match run.and_then(|run| Some((run, self.runs.get_mut(&run)?))) {
+                Some((number, run)) => {
+                    run.users += 1;
+                    run_of[i] = number;
+                }
+                None => by_place.push(i),
+            }
+        }
+        by_place.sort_unstable_by_key(|i| batch[*i].1);
         for in_slab in by_place.chunk_by(|a, b| batch[*a].1.slab == batch[*b].1.slab) {
-            let slab = contents.slab(batch[in_slab[0]].1.slab)?;
+            let number = batch[in_slab[0]].1.slab;
+            let slab = contents.slab(number)?;
             let device = self.device_of(slab);
             let mut rest = in_slab;
             while !rest.is_empty() {
                 let (users, pages) = slab.run(rest.iter().map(|i| batch[*i].1.slot));
                 let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &pages));
                 let bytes = pages.end - pages.start;
-                self.runs.insert(self.next_run, PageRun { read, start: pages.start, bytes, users });
+                self.read_bytes += bytes;
+                self.by_place.insert((number, pages.start), self.next_run);
+                self.runs
+                    .insert(self.next_run, PageRun { read, slab: number, start: pages.start, bytes, users });
                 rest[..users].iter().for_each(|i| run_of[*i] = self.next_run);
                 self.next_run += 1;
                 rest = &rest[users..];
@@ -182,15 +220,20 @@ impl StoreCursor {
     /// The slot of an entry that was read ahead.
     fn end_read(&mut self, slab: &Slab, pending: &Pending) -> Result<SlotBytes> {
         let gone = || Error::internal("an entry that was read ahead, and its read is gone");
-        let mut run = self.runs.remove(&pending.run).ok_or_else(gone)?;
-        let pages = match run.read {
+        let run = self.runs.get_mut(&pending.run).ok_or_else(gone)?;
+        let pages = match std::mem::replace(&mut run.read, Read::Done(None)) {
             Read::UnderWay(ticket) => slab.end_read(ticket)?.map(Arc::new),
             Read::Done(pages) => pages,
         };
-        let (read, start) = (Read::Done(pages.clone()), run.start);
+        let start = run.start;
         run.users -= 1;
         if run.users > 0 {
-            self.runs.insert(pending.run, PageRun { read, ..run });
+            run.read = Read::Done(pages.clone());
+        } else {
+            let place = (run.slab, start);
+            self.read_bytes -= run.bytes;
+            self.by_place.remove(&place);
+            self.runs.remove(&pending.run);
         }
         let slot = pending.location.slot;
         match pages {
@@ -209,6 +252,8 @@ impl StoreCursor {
     fn forget_reads(&mut self) {
         self.ahead.clear();
         self.runs.clear();
+        self.by_place.clear();
+        (self.read_bytes, self.cut_short_at) = (0, None);
     }
 
     /// Onto the first entry that was read ahead, but for damaged copies; past the end if there is none.
@@ -231,8 +276,7 @@ impl StoreCursor {
                 Err(error) => return Err(error),
             }
         }
-        let bytes: u64 = self.runs.values().map(|run| run.bytes).sum();
-        self.held.resize(bytes);
+        self.held.resize(self.read_bytes + (self.ahead.len() * size_of::<Pending>()) as u64);
         Ok(())
     }
 
@@ -248,7 +292,7 @@ impl StoreCursor {
         self.turn(forward);
         let least = if self.cause == Cause::UserRead { 1 } else { self.most };
         let window = (2 * self.window).clamp(least, self.most);
-        if 2 * self.ahead.len() <= window {
+        if 2 * self.ahead.len() <= self.cut_short_at.unwrap_or(window) {
             self.window = window;
             self.begin_reads(contents, self.step(&contents.index, at), window)?;
         }
