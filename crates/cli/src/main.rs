@@ -40,35 +40,22 @@ Examples:
 Exit codes: 0 done, 1 key not found, 2 wrong usage, 3 damage found, 4 store is open elsewhere,
 5 medium failed or full or store read-only, 6 anything else, 7 an experiment missed a target.";
 
+// What each does stands with its options; a line here would take the place of all of that in its help.
 #[derive(Subcommand)]
 enum Command {
-    /// Store the records of a file.
     Load(commands::load::Args),
-    /// Give a key a value.
     Put(commands::put::Args),
-    /// Print a key's value.
     Get(commands::get::Args),
-    /// Say where a key's versions lie, and what a read of it costs.
     Explain(commands::explain::Args),
-    /// Take a key's value away.
     Delete(commands::delete::Args),
-    /// Print the pairs of a range.
     Scan(commands::scan::Args),
-    /// Print every pair of every keyspace as JSON lines, for `load --format dump`.
     Dump(commands::dump::Args),
-    /// Print the store in numbers.
     Stats(commands::stats::Args),
-    /// Watch a store that is open in another process.
     Top(commands::top::Args),
-    /// Read every byte of every file and check it.
     Verify(commands::verify::Args),
-    /// Give up what is damaged, and make the rest whole.
     Repair(commands::repair::Args),
-    /// Print one file of a store in words.
     Inspect(commands::inspect::Args),
-    /// Load records into a fresh store, run workloads on it, and print what it took.
     Bench(Box<commands::bench::Args>),
-    /// Run a paper's experiments again.
     Repro(commands::repro::Args),
     /// Be measured by `bench --against`, which starts this itself.
     #[command(hide = true)]

@@ -318,7 +318,10 @@ impl<'a> Survey<'a> {
                 let is_lost = slab.lost().is_some();
                 let kind = if is_lost { &mut self.broken.lost_slabs } else { &mut self.broken.flawed_slabs };
                 kind.insert(meta.number);
-                self.report.damages.push(Damage { message: why.to_string(), lost: Lost::Nothing });
+                // Of what was in it each slot is told.
+                if !is_lost || live.count() == 0 {
+                    self.report.damages.push(Damage { message: why.to_string(), lost: Lost::Nothing });
+                }
             }
             let slots: Vec<u32> = live.iter().collect();
             slab.read_slots(&found.tiers, &slots, Cause::Verify, &mut |slot, bytes| {

@@ -906,8 +906,7 @@ fn objects_that_came_together_go_down_by_few_reads() {
 #[test]
 fn small_objects_go_down_by_the_page_where_memory_has_room_for_few_pages() {
     on_a_disk(|sched, disk| {
-        let mut options =
-            Options { memory_bytes: cuesta::MEMORY_BYTES_MIN, ..half(PromoteReads::Never) };
+        let mut options = Options { memory_bytes: cuesta::MEMORY_BYTES_MIN, ..half(PromoteReads::Never) };
         options.memtable_bytes = Some(256 << 10);
         options.tiers[0].capacity_bytes = 12_000_000;
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();

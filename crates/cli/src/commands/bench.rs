@@ -36,7 +36,9 @@ const IN_MEMORY: &str = "/dev/shm";
 const SECONDS_MAX: f64 = 86_400.0;
 const CAPACITY_BYTES: u64 = 64 << 30;
 
-/// Load records into a fresh store, run workloads on it, and print throughput, latencies and bytes per tier.
+/// Load records into a fresh store, run workloads on it, and print what it took.
+///
+/// Prints throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
 /// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); w, w80 and w20 (updates, so many of

@@ -7,7 +7,9 @@ use clap::ArgGroup;
 use cuesta::{Batch, Durability, Range};
 use serde_json::json;
 
-/// Take a key's value away, or those of all keys of a range, in one step. Keys without one are fine.
+/// Take a key's value away.
+///
+/// Or those of all keys of a range, in one step. Keys without one are fine.
 #[derive(clap::Args, Debug)]
 #[command(group(ArgGroup::new("which").required(true).multiple(true).args(["key", "from", "to", "prefix", "all"])))]
 pub(crate) struct Args {

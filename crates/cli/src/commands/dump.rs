@@ -7,8 +7,10 @@ use cuesta::{Range, Scan};
 use serde_json::{Value, json};
 use std::io::{BufWriter, Write};
 
-/// Print every pair, of one keyspace or of all, as JSON lines: {"key": …, "value": …} with "keyspace" where it is not
-/// the default one, and key_hex or value_hex for bytes that are no text. `cuesta load --format dump` reads it back.
+/// Print every pair of every keyspace as JSON lines, for `load --format dump`.
+///
+/// Or of one keyspace: {"key": …, "value": …} with "keyspace" where it is not the default one, and key_hex or value_hex for bytes that
+/// are no text.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -6,7 +6,9 @@ use crate::store::{KeyspaceArgs, Reached, StoreArgs};
 use cuesta::Question;
 use serde_json::json;
 
-/// Say which container on which tier holds which versions of a key, and what a read would cost.
+/// Say where a key's versions lie, and what a read of it costs.
+///
+/// Which container on which tier holds which of them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The key

@@ -6,7 +6,9 @@ use crate::store::{KeyspaceArgs, StoreArgs};
 use serde_json::Value;
 use std::io::IsTerminal;
 
-/// Print a key's value, byte for byte; on a terminal a line end follows. Exit code 1 if the key has none.
+/// Print a key's value.
+///
+/// Byte for byte; on a terminal a line end follows. Exit code 1 if the key has none.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The key

@@ -6,8 +6,9 @@ use crate::store::StoreArgs;
 use cuesta::Create;
 use std::path::PathBuf;
 
-/// Print one file of a store in words: superblock (CUESTA), manifest, log, or either part of a table; or a table of a closed store by
-/// its number, wherever its parts are.
+/// Print one file of a store in words.
+///
+/// Superblock (CUESTA), manifest, log, or either part of a table; or a table of a closed store by its number, wherever its parts are.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The file

@@ -7,7 +7,9 @@ use cuesta::{Batch, Create, Durability};
 use serde_json::json;
 use std::io::Read;
 
-/// Give a key a value. The store is made if there is none.
+/// Give a key a value.
+///
+/// The store is made if there is none.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The key

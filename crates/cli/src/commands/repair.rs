@@ -7,9 +7,11 @@ use crate::store::StoreArgs;
 use cuesta::{Create, KeyIn, Lost, Repair, RepairReport};
 use serde_json::{Map, Value, json};
 
-/// Say what is damaged in tables and slots of a closed store, and what is lost with it; with --accept-loss, give that up and
-/// make the rest whole, so that a store that does not open, or takes no more writes, does again. Of a key whose newest version
-/// is lost an older one counts again, if there is one. Exit code 3 if there is damage that stays.
+/// Give up what is damaged, and make the rest whole.
+///
+/// Says what is damaged in tables and slots of a closed store, and what is lost with it; with --accept-loss, gives that up and makes the
+/// rest whole, so that a store that does not open, or takes no more writes, does again. Of a key whose newest version is lost an older one
+/// counts again, if there is one. Exit code 3 if there is damage that stays.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Give up what is damaged, if no more than so many versions are lost with it: the number that was told. Copy the store's
@@ -32,11 +34,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         reveal(&bar);
     })?;
     bar.finish_and_clear();
-    if args.json {
-        print_json(&json_of(&report))?
-    } else {
-        print_words(&report)?
-    };
+    match args.json {
+        true => print_json(&json_of(&report))?,
+        false => print_words(&report)?,
+    }
     let whole = report.damages.is_empty() || report.repaired && report.left.is_empty();
     Ok(if whole { Outcome::Done } else { Outcome::Damaged })
 }
@@ -50,10 +51,10 @@ fn print_words(report: &RepairReport) -> Result<()> {
     print_line(&match (damages.len(), report.repaired) {
         (0, _) => format!("no damage found in {looked_at}; `cuesta verify` reads all other files, too"),
         (n, false) => format!(
-            "{n} damages found in {looked_at}, with which {versions_lost} versions are lost; nothing was changed. \
+            "damage at {n} places of {looked_at}; {versions_lost} versions are lost with it. Nothing was changed: \
              `--accept-loss {versions_lost}` gives them up, and makes the store whole without them"
         ),
-        (n, true) => format!("{n} damages given up, and {versions_lost} versions with them"),
+        (n, true) => format!("damage at {n} places is given up, and {versions_lost} versions with it"),
     })?;
     left.iter().try_for_each(|problem| print_line(&format!("still damaged: {}", problem.message)))
 }

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 /// Largest scale: a hundred times a million records.
 const SCALE_MAX: f64 = 100.0;
 
-/// Run a paper's experiments again, and print its numbers beside those measured here.
+/// Run a paper's experiments again.
 ///
-/// Runs are kept in --results and not made again, so what was cut short can be gone on with; one that had not ended begins anew. Exits with 7 if a target
+/// Prints its numbers beside those measured here. Runs are kept in --results and not made again, so what was cut short can be gone on with; one that had not ended begins anew. Exits with 7 if a target
 /// is missed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {

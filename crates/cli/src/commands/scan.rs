@@ -7,8 +7,9 @@ use cuesta::{Range, Scan};
 use serde_json::Value;
 use std::io::{BufWriter, Write};
 
-/// Print the pairs of a range, a line each: key, tab, value. Line ends in values print as they are; --json escapes
-/// them.
+/// Print the pairs of a range.
+///
+/// A line each: key, tab, value. Line ends in values print as they are; --json escapes them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -6,7 +6,9 @@ use crate::store::{Reached, StoreArgs};
 use cuesta::{ObjectStats, Question, Stats, StoreState};
 use serde_json::{Value, json};
 
-/// Print the store in numbers: tiers, levels, memory, bytes by tier and cause since the store was made.
+/// Print the store in numbers.
+///
+/// Tiers, levels, memory, bytes by tier and cause since the store was made.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Answer in JSON; not of a store that is open elsewhere

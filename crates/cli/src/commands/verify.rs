@@ -7,8 +7,10 @@ use crate::store::StoreArgs;
 use cuesta::Create;
 use serde_json::json;
 
-/// Read every byte of every file of a closed store and check it against its checksums and against the other files.
-/// Exit code 3 if anything is wrong; each problem is printed with its file and offset.
+/// Read every byte of every file and check it.
+///
+/// Against its checksums and against the other files; the store must be closed. Exit code 3 if anything is wrong; each problem is printed
+/// with its file and offset.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Answer in JSON

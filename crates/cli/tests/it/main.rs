@@ -214,6 +214,23 @@ fn every_file_is_described() {
 }
 
 #[test]
+fn help_is_short_in_the_list_and_long_by_itself() {
+    let shell = Shell::new();
+    let list = shell.ok(&["--help"]);
+    assert!(list.contains("verify   Read every byte of every file and check it\n"), "{list}");
+    for (command, said) in [
+        ("bench", "facebook, twitter19"),
+        ("verify", "the store must be closed"),
+        ("repair", "an older one"),
+        ("get", "Exit code 1"),
+        ("repro", "Exits with 7"),
+    ] {
+        let help = shell.ok(&[command, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains(said), "{command}: {help}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_told_and_changes_nothing() {
     let shell = Shell::new();
     assert_eq!(shell.fails(&["get"]).0, 2);
