@@ -8,8 +8,8 @@ use crate::format::file::{BadHeader, FORMAT_VERSION, HEADER_BYTES, decode_header
 use crate::format::record::{RecordHeader, RecordKind};
 use crate::format::window::Window;
 use crate::format::{FileId, FileKind, Place, Position};
-use crate::key::{Entry, Seq};
-use crate::log::{BatchEntries, Chain, RecordReader, Replayed, Step, check_manifest_end, replay};
+use crate::key::Entry;
+use crate::log::{BatchEntries, RecordReader, Replayed, Step, check_manifest_end, replay};
 use crate::options::{Create, Options};
 use crate::store::{Object, SHAPE_BYTES, Slab, SlabMeta, SlabState, decode_slot};
 use crate::table::{Table, describe_meta, walk_alone};
@@ -212,6 +212,14 @@ fn verify_manifest(found: &open::Found, report: &mut VerifyReport) -> Result<()>
     nothing_follows(&mut reader, &file, report)
 }
 
+/// Whether anything lies behind the last whole record of the manifest: after a crash, what was torn then, or what was damaged since.
+pub(crate) fn manifest_goes_on(found: &open::Found) -> Result<bool> {
+    let file = FileId::new(FileKind::Manifest, found.manifest.end.file);
+    let mut reader = RecordReader::open(found.tables.store, file, open_on_fast(found, file)?)?;
+    while let Step::Record(_) = reader.step()? {}
+    Ok(reader.first_nonzero()?.is_some())
+}
+
 fn nothing_follows(reader: &mut RecordReader, file: &FileId, report: &mut VerifyReport) -> Result<()> {
     match reader.first_nonzero()? {
         Some(at) => report.note(Error::corrupt(file.to_string(), at, "bytes behind the last record")),
@@ -222,15 +230,6 @@ fn nothing_follows(reader: &mut RecordReader, file: &FileId, report: &mut Verify
 /// Reads the log as an open does.
 pub(crate) fn check_logs(found: &open::Found) -> Result<Replayed> {
     let present = open::log_numbers(&found.listed[0]);
-    let superblock = found.superblocks[0];
-    let chain = Chain {
-        store: superblock.store,
-        kind: FileKind::Log,
-        first: found.catalog.log_start,
-        present: &present,
-        floor: superblock.log_end,
-        last_seq: Seq(0),
-    };
     let mut apply = |kind: RecordKind, header: &RecordHeader, payload: &[u8]| {
         if kind == RecordKind::ManifestEnd {
             return check_manifest_end(found.manifest.end, payload);
@@ -248,7 +247,7 @@ pub(crate) fn check_logs(found: &open::Found) -> Result<Replayed> {
             false => Err(corrupt(format!("{seen} entries, {} were written", header.entries))),
         }
     };
-    replay(chain, &|file| open_on_fast(found, file), &mut apply)
+    replay(found.chain(&present), &|file| open_on_fast(found, file), &mut apply)
 }
 
 fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
@@ -257,6 +256,7 @@ fn verify_logs(found: &open::Found, report: &mut VerifyReport) -> Result<()> {
         Ok(replayed) => replayed,
         Err(error) => return report.note(error),
     };
+    found.check_announced().or_else(|error| report.note(error))?;
     // After a clean close nothing lies behind the end; after a crash stale records of a recycled file may.
     if superblock.log_end != Position::default() {
         let file = FileId::new(FileKind::Log, replayed.end.file);

@@ -18,7 +18,7 @@ use crate::engine::mend::{Broken, BrokenTable};
 use crate::engine::open::{self, Found, World};
 use crate::engine::store::read_image;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{Problem, VerifyProgress, check_logs, here, locked, verify_in};
+use crate::files::{Problem, VerifyProgress, check_logs, here, locked, manifest_goes_on, verify_in};
 use crate::format::{FileId, FileKind};
 use crate::key::{Cursor, KEYSPACE_BYTES, KeyspaceId, Target};
 use crate::options::{Create, Options};
@@ -62,7 +62,7 @@ pub enum Lost {
     Nothing,
     /// A version of this key.
     Key(KeyIn),
-    /// Versions of keys from the first of these up to the second, both included.
+    /// Versions of keys from the first of these up to the second, both included; of several keyspaces, in the order in which they were made.
     Keys(KeyIn, KeyIn),
     /// So many versions of some keys: nobody can tell which.
     Unknown(u64),
@@ -111,8 +111,8 @@ pub struct RepairReport {
 ///
 /// # Errors
 /// `Locked`, `NotFound`, `Io`, `Invalid`; `Corrupt` where manifest, log, superblocks or announced slots are damaged, which nothing is known to
-/// replace, and `Unsupported` where persistent memory is; `Full` where there is no room for what is left of tables. Nothing is given up then; of an
-/// error of the medium that comes while it is, the next repair tells.
+/// replace, and `Unsupported` where persistent memory is; `Full` where there is no room for what is left of tables. Nothing is given up then: what
+/// fails once it is, the report has.
 pub fn repair(
     options: &Options,
     what: Repair,
@@ -154,11 +154,13 @@ pub fn repair_in(
             "with what is damaged {lost} versions are lost, and it was agreed to {agreed}; nothing was given up"
         )));
     }
-    let (engine, locks) = found.open(options.clone(), world.clone(), Some(&broken))?;
-    report.repaired = true;
-    // From here on it is done, whatever else there is.
-    let closed = engine.close();
-    drop((engine, locks));
+    let opened = found.open(options.clone(), world.clone(), Some(&broken));
+    report.repaired = broken.is_given_up.get().is_some();
+    let closed = match opened {
+        Err(error) if !report.repaired => return Err(error),
+        // It is done, whatever has failed since.
+        opened => opened.and_then(|(engine, _locks)| engine.close()),
+    };
     match closed.and_then(|()| verify_in(&options, world, progress)) {
         Ok(verified) => report.left = verified.problems,
         Err(error) => {
@@ -272,6 +274,13 @@ impl<'a> Survey<'a> {
             ));
         }
         let (entries, gaps) = match self.found.remains_of(table, Cause::Verify) {
+            // What has taken its place may be named by an end of the manifest that is damaged, and is not an orphan then.
+            Err(missing) if missing.is_corrupt() && manifest_goes_on(self.found)? => {
+                return Err(missing.context(
+                    "this cannot be repaired: there are bytes behind the last whole record of the manifest, which may have \
+                     been of a change that this belongs to",
+                ));
+            }
             Err(missing) if missing.is_corrupt() => (None, vec![(missing.to_string(), None, None)]),
             remains => {
                 let (entries, gaps) = read_remains(file, &mut remains?, &meta.largest)?;

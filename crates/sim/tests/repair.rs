@@ -298,7 +298,7 @@ fn a_repair_whose_calls_fail_gives_up_nothing_that_was_not_told() {
     for kind in KINDS {
         let base = make(kind, 3, true);
         let (seed, told, ops) = lossy(&base);
-        let mut failed = 0;
+        let (mut failed, mut done_but) = (0, 0);
         for at in (1..=ops).step_by((ops / 120).max(1) as usize) {
             let left = with_copy(&base.disk, |disk, sched| {
                 damage(disk, &mut Rng::new(seed));
@@ -311,6 +311,7 @@ fn a_repair_whose_calls_fail_gives_up_nothing_that_was_not_told() {
                 failed += u32::from(report.is_err());
                 if let Ok(report) = report {
                     assert_eq!(report.versions_lost, told.versions_lost);
+                    done_but += u32::from(!report.left.is_empty());
                 }
                 disk.kill()
             });
@@ -320,7 +321,7 @@ fn a_repair_whose_calls_fail_gives_up_nothing_that_was_not_told() {
                 check(&base, disk, sched, &told);
             });
         }
-        assert!(failed > 10, "{kind}: {failed}");
+        assert!(failed > 10 && done_but > 0, "{kind}: {failed} {done_but}");
     }
 }
 
@@ -401,14 +402,68 @@ fn a_slot_that_a_crash_has_left_unreadable_is_given_up_by_itself() {
 #[test]
 fn announced_slots_that_cannot_be_read_are_not_given_up() {
     let base = make(Kind::PrismDbLogFree, 3, false);
-    with_copy(&base.disk, |disk, sched| {
-        let names = disk.files(0).into_iter().map(|file| file.name).filter(|name| name.starts_with("slab-"));
-        names.for_each(|slab| disk.flip_bit(0, &slab, 70, 3));
+    let slabs = |disk: &SimDisk| -> Vec<String> {
+        let names = disk.files(0).into_iter().map(|file| file.name);
+        names.filter(|name| name.starts_with("slab-")).collect()
+    };
+    let refuses = |disk: &SimDisk, sched: &Sched| {
         let before = bytes_of(disk);
         for what in [Repair::Tell, Repair::GiveUp(u64::MAX)] {
             let error = repair(&base, disk, sched, what).unwrap_err();
             assert!(error.is_corrupt() && error.to_string().contains("cannot be repaired"), "{error}");
             assert_eq!(bytes_of(disk), before);
         }
+    };
+    with_copy(&base.disk, |disk, sched| {
+        slabs(disk).iter().for_each(|slab| disk.flip_bit(0, slab, 70, 3));
+        refuses(disk, sched);
+    });
+    // And an object that was promised, while those that came later tell that it was.
+    let promised = with_copy(&base.disk, |disk, sched| {
+        let db = Db::open_in(&base.options, world(sched, disk, &base.options)).unwrap();
+        for i in 0..60 {
+            db.put(key("default", i).key, [1; 200]).unwrap();
+            if i == 40 {
+                db.sync().unwrap();
+            }
+        }
+        disk.kill()
+    });
+    let mut refused = 0;
+    for slab in slabs(&promised) {
+        for at in (4096..8192).step_by(120) {
+            with_copy(&promised, |disk, sched| {
+                disk.flip_bit(0, &slab, at, 1);
+                let opens = with_copy(disk, |disk, sched| {
+                    Db::open_in(&base.options, world(sched, disk, &base.options)).is_ok()
+                });
+                if !opens {
+                    refuses(disk, sched);
+                    let verified = verify_in(&base.options, world(sched, disk, &base.options), &mut |_| {});
+                    assert!(!verified.unwrap().problems.is_empty());
+                    refused += 1;
+                }
+            });
+        }
+    }
+    assert!(refused > 5, "{refused}");
+}
+
+#[test]
+fn where_the_manifest_may_have_lost_its_end_no_missing_table_is_given_up() {
+    let base = make(Kind::Leveled, 3, false);
+    with_copy(&base.disk, |disk, sched| {
+        let of = |tier: usize| disk.files(tier).into_iter().map(move |file| (tier, file.name));
+        let (tier, table) = (0..2).flat_map(of).find(|(_, name)| name.starts_with("data-")).unwrap();
+        disk.remove_file(tier, &table);
+        let names = disk.files(0).into_iter().map(|file| file.name);
+        let manifest = names.into_iter().find(|name| name.starts_with("manifest-")).unwrap();
+        let told = repair(&base, disk, sched, Repair::Tell).unwrap();
+        assert!(told.versions_lost > 0, "{told:?}");
+        // A bit of the last record.
+        let end = disk.read_file(0, &manifest).iter().rposition(|byte| *byte != 0).unwrap();
+        disk.flip_bit(0, &manifest, end as u64, 2);
+        let error = repair(&base, disk, sched, Repair::GiveUp(u64::MAX)).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains("cannot be repaired"), "{error}");
     });
 }

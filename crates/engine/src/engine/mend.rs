@@ -19,7 +19,7 @@ use crate::version::edit::AddedTable;
 use crate::version::{Edit, TableHandle};
 use cuesta_device::{Access, Cause};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What is broken.
 #[derive(Debug, Default)]
@@ -31,6 +31,8 @@ pub(crate) struct Broken {
     pub(crate) lost_slabs: BTreeSet<u64>,
     /// Slabs of another length, or whose header is damaged or another's.
     pub(crate) flawed_slabs: BTreeSet<u64>,
+    /// Once it is given up for good, whatever fails after that.
+    pub(crate) is_given_up: OnceLock<()>,
 }
 
 /// A table of which something cannot be read.
@@ -46,7 +48,7 @@ pub(crate) struct BrokenTable {
 
 impl Broken {
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { tables, slots, lost_slabs, flawed_slabs } = self;
+        let Self { tables, slots, lost_slabs, flawed_slabs, .. } = self;
         tables.is_empty() && slots.is_empty() && lost_slabs.is_empty() && flawed_slabs.is_empty()
     }
 }
@@ -99,7 +101,7 @@ impl Found {
             edit.removed.push(meta.number);
             let Some(entries) = *entries else { continue };
             let mut remains = self.remains_of(table, Cause::Recovery)?;
-            let tiers = (meta.data_tier as usize, meta.meta_tier);
+            let tiers = (&[meta.data_tier as usize][..], meta.meta_tier);
             let erased = Erased::by([self.catalog.version.range_tombstones.clone()]);
             let most = (meta.unpacked_bytes(), &[][..]);
             let made = self.write_tables(options, &mut remains, tiers, most, erased)?;

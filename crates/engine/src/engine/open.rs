@@ -599,6 +599,9 @@ impl Found {
             || planted::has(Bug::ResumedAfterCrash);
         let mut superblock = self.raise_epoch()?;
         let mut manifest = self.resume_manifest(&mut superblock, was_closed)?;
+        if let Some(broken) = broken {
+            broken.is_given_up.set(()).ok();
+        }
         let manifest_counted = manifest.filled_bytes();
         let mut last_seq = recovered.log.last_seq.max(self.catalog.last_seq);
         if planted::has(Bug::NumbersReused) {
@@ -702,22 +705,38 @@ impl Found {
         InOrder::find(&self.tiers, garbage, store, &self.catalog, self.known_durable())
     }
 
-    /// Whether all announced slots can be read.
+    /// Whether all that was promised of announced slots can be read, as replaying finds out.
+    ///
+    /// # Errors
+    /// `Corrupt` where it cannot; what the device says.
     pub(crate) fn check_announced(&self) -> Result<()> {
-        self.in_order().map(drop)
+        let Some(mut in_order) = self.in_order()? else { return Ok(()) };
+        let present = log_numbers(&self.listed[0]);
+        let open = |file| open_on_fast(&self.tiers, file, Cause::Verify);
+        let mut pass_by = |_: (Seq, u32), _: &[u8]| Ok(());
+        replay(self.chain(&present), &open, &mut |kind, header, payload| match kind {
+            RecordKind::Batch => in_order.batch((header.first_seq, header.entries), payload, &mut pass_by),
+            _ => Ok(()),
+        })?;
+        in_order.end(&mut pass_by).map(drop)
+    }
+
+    /// The log, of which these files are there.
+    pub(crate) fn chain<'a>(&self, present: &'a [u64]) -> Chain<'a> {
+        let superblock = self.superblocks[0];
+        Chain {
+            store: superblock.store,
+            kind: FileKind::Log,
+            first: self.catalog.log_start,
+            present,
+            floor: superblock.log_end,
+            last_seq: Seq(0),
+        }
     }
 
     fn replay(&mut self, options: &Options) -> Result<Recovered> {
         let present = log_numbers(&self.listed[0]);
-        let superblock = self.superblocks[0];
-        let chain = Chain {
-            store: superblock.store,
-            kind: FileKind::Log,
-            first: self.catalog.log_start,
-            present: &present,
-            floor: superblock.log_end,
-            last_seq: Seq(0),
-        };
+        let chain = self.chain(&present);
         let tiers = self.tiers.clone();
         let open = |file| open_on_fast(&tiers, file, Cause::Recovery);
         let (mut writer, mut memtable) = MemTable::new(self.seed);
@@ -787,28 +806,31 @@ impl Found {
         let bounds: Vec<_> = level0.into_iter().flat_map(Level::bounds).map(<[u8]>::to_vec).collect();
         let bounds = if planted::has(Bug::ReplayCrossesGuards) { &[][..] } else { &bounds };
         let mut input = MemCursor::new(memtable.clone());
-        let made = self.write_tables(options, &mut input, (0, 0), (memtable.used_bytes(), bounds), erased)?;
+        let everywhere: Vec<usize> = (0..self.tiers.all.len()).collect();
+        let most = (memtable.used_bytes(), bounds);
+        let made = self.write_tables(options, &mut input, (&everywhere, 0), most, erased)?;
         Ok((self.catalog.take_file_number(), made, ranges))
     }
 
-    /// Writes tables while there are no workers yet: with data on that tier, or on another where that has no room, and with the rest on the
+    /// Writes tables while there are no workers yet: with data on the first of these tiers that has room, and with the rest on the
     /// other one. The input takes so many bytes at most.
     pub(super) fn write_tables(
         &mut self,
         options: &Options,
         input: &mut dyn Cursor,
-        (data_tier, meta_tier): (usize, u32),
+        (data_tiers, meta_tier): (&[usize], u32),
         (most, bounds): (u64, &[Vec<u8>]),
         erased: Erased,
     ) -> Result<Vec<TableMeta>> {
         let next_file = std::cell::Cell::new(self.catalog.next_file);
         let take_number = || next_file.replace(next_file.get() + 1);
-        // What no tier has room for is counted all the same, since it must be somewhere for the store to open.
+        // What no tier has room for is counted on the first all the same, since it must be somewhere for the store to open.
         let leases = std::cell::RefCell::new(Vec::new());
         let place = |bytes: u64| {
-            let tiers = self.tiers.all.get(data_tier).into_iter().chain(&self.tiers.all);
+            let bytes = bytes.min(options.tables_bytes_max(most));
+            let tiers = data_tiers.iter().filter_map(|tier| self.tiers.all.get(*tier));
             let lease = tiers.into_iter().find_map(|tier| tier.lease(bytes).ok());
-            let tier = lease.as_ref().map_or(data_tier as u32, Lease::tier);
+            let tier = lease.as_ref().map_or(data_tiers[0] as u32, Lease::tier);
             leases.borrow_mut().extend(lease);
             Placed::on(tier)
         };

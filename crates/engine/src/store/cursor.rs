@@ -28,6 +28,10 @@ use std::sync::{Arc, Weak};
 /// Objects that are read ahead at once, at most: for users, and for merges.
 const AHEAD_MAX: usize = 32;
 const MERGE_AHEAD_MAX: usize = 2048;
+/// Bytes that a merge has read or under way, at most: others read ahead too, and the log's writes queue behind these. And what it may
+/// have whatever others take, or each page would be read for one object.
+const MERGE_AHEAD_BYTES: u64 = 1 << 20;
+const MERGE_LEAST_BYTES: u64 = 64 << 10;
 
 /// An object that is read ahead, and by which read.
 struct Pending {
@@ -153,12 +157,14 @@ impl StoreCursor {
             let Some(at) = next else { break };
             let Some(location) = contents.index.entry_to(at, &mut self.key) else { break };
             let its = contents.slab(location.slab)?.pages(location.slot);
+            let mut new = 0;
             if self.run_with(location.slab, &its).is_none() {
-                let new = its.step_by(ALIGNMENT).filter(|page| pages.insert((location.slab, *page)));
-                bytes += (new.count() * ALIGNMENT) as u64;
+                let its = its.step_by(ALIGNMENT).filter(|page| pages.insert((location.slab, *page)));
+                new = (its.count() * ALIGNMENT) as u64;
             }
+            bytes += new;
             let is_first = self.ahead.is_empty() && batch.is_empty();
-            if !is_first && !self.memory.has_room_to_read_ahead(bytes) {
+            if !is_first && new > 0 && !self.has_room_for(bytes) {
                 self.cut_short_at = Some(self.ahead.len() + batch.len());
                 break;
             }
@@ -168,11 +174,27 @@ impl StoreCursor {
         self.submit(contents, &batch)
     }
 
-    /// The read that has these pages.
+    /// Whether so many bytes more may be read ahead.
+    fn has_room_for(&self, bytes: u64) -> bool {
+        let all = self.read_bytes + bytes;
+        let has_room = self.memory.has_room_to_read_ahead(bytes);
+        match self.cause {
+            Cause::UserRead => has_room,
+            _ => all <= MERGE_LEAST_BYTES || has_room && all <= MERGE_AHEAD_BYTES,
+        }
+    }
+
+    /// The read that has these pages, or is to have them.
     fn run_with(&self, slab: u64, pages: &Range<u64>) -> Option<u64> {
         let ((of, _), run) = self.by_place.range(..=(slab, pages.start)).next_back()?;
-        let PageRun { start, bytes, .. } = self.runs.get(run)?;
-        (*of == slab && pages.end <= start + bytes).then_some(*run)
+        let PageRun { start, bytes, read, .. } = self.runs.get(run)?;
+        let is_whole = !matches!(read, Read::Done(None));
+        (*of == slab && pages.end <= start + bytes && is_whole).then_some(*run)
+    }
+
+    /// Has what it holds counted.
+    fn charge(&mut self) {
+        self.held.resize(self.read_bytes + (self.ahead.len() * size_of::<Pending>()) as u64);
     }
 
     /// Begins to read a batch of entries, neighbours by place together.
@@ -200,7 +222,11 @@ impl StoreCursor {
                 let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &pages));
                 let bytes = pages.end - pages.start;
                 self.read_bytes += bytes;
-                self.by_place.insert((number, pages.start), self.next_run);
+                // Where two begin at one page, the longer one.
+                let before = self.by_place.get(&(number, pages.start)).and_then(|run| self.runs.get(run));
+                if before.is_none_or(|before| before.bytes < bytes) {
+                    self.by_place.insert((number, pages.start), self.next_run);
+                }
                 self.runs
                     .insert(self.next_run, PageRun { read, slab: number, start: pages.start, bytes, users });
                 rest[..users].iter().for_each(|i| run_of[*i] = self.next_run);
@@ -214,6 +240,7 @@ impl StoreCursor {
             run,
         };
         self.ahead.extend(batch.iter().zip(run_of).map(pending));
+        self.charge();
         Ok(())
     }
 
@@ -232,7 +259,9 @@ impl StoreCursor {
         } else {
             let place = (run.slab, start);
             self.read_bytes -= run.bytes;
-            self.by_place.remove(&place);
+            if self.by_place.get(&place) == Some(&pending.run) {
+                self.by_place.remove(&place);
+            }
             self.runs.remove(&pending.run);
         }
         let slot = pending.location.slot;
@@ -254,6 +283,7 @@ impl StoreCursor {
         self.runs.clear();
         self.by_place.clear();
         (self.read_bytes, self.cut_short_at) = (0, None);
+        self.charge();
     }
 
     /// Onto the first entry that was read ahead, but for damaged copies; past the end if there is none.
@@ -276,7 +306,7 @@ impl StoreCursor {
                 Err(error) => return Err(error),
             }
         }
-        self.held.resize(self.read_bytes + (self.ahead.len() * size_of::<Pending>()) as u64);
+        self.charge();
         Ok(())
     }
 

@@ -280,7 +280,7 @@ impl Table {
     /// What is wrong with the indexes; `Internal` of a floor.
     pub(crate) fn remains(&self, place: Place, data: Arc<dyn Device>) -> Result<Remains> {
         match &self.form {
-            Form::Blocks(blocks) => Ok(Remains::new(place, data, Some(blocks.handles()?))),
+            Form::Blocks(blocks) => Ok(Remains::new(place, data, blocks.handles()?)),
             Form::Floor(..) => Err(Error::internal("what is left of a floor is not known by blocks")),
         }
     }

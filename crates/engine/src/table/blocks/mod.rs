@@ -304,15 +304,18 @@ impl Blocks {
         Ok(to.saturating_sub(from) as f64 / self.properties.data_end.saturating_sub(first).max(1) as f64)
     }
 
-    /// Where every block of the data part lies, in order; reads all indexes.
-    pub(crate) fn handles(&self) -> Result<Vec<BlockHandle>> {
+    /// Where every block of the data part lies, in order; reads all indexes. `None` where these do not account for all of it.
+    pub(crate) fn handles(&self) -> Result<Option<Vec<BlockHandle>>> {
         let cache = Cache::new(1 << 20, 0);
         let mut handles = Vec::new();
         for partition in 0..self.top.len() {
             let (block, index) = self.index(&cache, partition, Fill::No)?;
             handles.extend((0..index.len()).map(|i| index.handle(&block, i, 0)));
         }
-        Ok(handles)
+        let begin = |handle: &BlockHandle| handle.offset;
+        let ends = [HEADER_BYTES as u64].into_iter().chain(handles.iter().map(|handle| handle.end()));
+        let is_all = ends.eq(handles.iter().map(begin).chain([self.properties.data_end]));
+        Ok(is_all.then_some(handles))
     }
 
     /// A partition's index block.
