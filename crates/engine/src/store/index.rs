@@ -390,9 +390,9 @@ impl Index {
     }
 
     /// Indexes of which each begins behind the last key of the one before, as one, which shares their leaves.
-    pub(crate) fn joined(parts: &[Self]) -> Self {
+    pub(crate) fn joined(parts: impl Iterator<Item = Self>) -> Self {
         let mut made = IndexBuilder::default();
-        parts.iter().flat_map(|part| &part.leaves).for_each(|leaf| made.share(leaf));
+        parts.for_each(|part| part.leaves.iter().for_each(|leaf| made.share(leaf)));
         made.finish()
     }
 
