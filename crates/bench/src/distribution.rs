@@ -371,6 +371,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn ycsb_s_records_come_as_often_as_its_generator_is_published() {
+        // Ten thousand million ranks, of which the generator inverts the sum of shares, and the hash of each rank says which record it is.
+        let (items, theta, zeta, records) = (1e10, 0.99f64, 26.469_028_201_783_02, 1000);
+        let zeta_2 = 1.0 + 0.5f64.powf(theta);
+        let eta = (1.0 - (2.0f64 / items).powf(1.0 - theta)) / (1.0 - zeta_2 / zeta);
+        let below = |rank: u64| match rank {
+            0 => 0.0,
+            1 => 1.0 / zeta,
+            _ => (zeta_2 / zeta).max(((rank as f64 / items).powf(1.0 - theta) - 1.0 + eta) / eta),
+        };
+        let mut expected = vec![0.0; records];
+        let ranks = 300_000;
+        for rank in 0..ranks {
+            let place = (fnv64(rank) as i64).unsigned_abs() % records as u64;
+            expected[place as usize] += below(rank + 1) - below(rank);
+        }
+        let rest = (1.0 - below(ranks)) / records as f64;
+        let mut rng = Rng::new(1);
+        let mut seen = vec![0; records];
+        (0..DRAWS).for_each(|_| seen[ycsb(&mut rng, records as u64) as usize] += 1);
+        let chi = chi_squared(&seen, |record| DRAWS as f64 * (expected[record] + rest));
+        assert!(chi < CHI_1000, "{chi}");
+    }
+
+    #[test]
     fn ycsb_scatters_by_the_public_hash() {
         let hashes = [0, 1, 0x0123_4567_89ab_cdef].map(fnv64);
         assert_eq!(hashes, [0xa8c7_f832_281a_39c5, 0x89cd_3129_1d2a_efa4, 0x37eb_3f33_4776_1c55]);
@@ -406,10 +431,9 @@ pub(crate) mod tests {
         let [a, b, c, d] = RANGE_HEAT;
         let heat = |i: f64| a * (b * i).exp() + c * (d * i).exp();
         let total: f64 = (1..=30).map(|i| heat(f64::from(i))).sum();
-        for (rank, i) in [(0, 1.0), (1, 2.0), (10, 11.0)] {
-            let (seen, expected) = (by_range[rank] as f64 / DRAWS as f64, heat(i) / total);
-            assert!((seen - expected).abs() < 0.01, "range {rank}: {seen} of {expected}");
-        }
+        // Chi-squared of 29 degrees of freedom is above this once in a thousand times.
+        let chi = chi_squared(&by_range, |range| DRAWS as f64 * heat(range as f64 + 1.0) / total);
+        assert!(chi < 58.3, "{chi}: {by_range:?}");
         assert!(outside(&counts(Distribution::Facebook, records)) < 0.4);
     }
 }

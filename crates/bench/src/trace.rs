@@ -25,7 +25,7 @@ pub struct TraceStep {
     pub operation: Operation,
     /// Its key.
     pub key: Vec<u8>,
-    /// Bytes of the value that is written; 24 at least are.
+    /// Bytes of the value that is written; 8 at least are.
     pub value_bytes: usize,
 }
 

@@ -55,7 +55,7 @@ impl Failure {
         move |error| Self::Io(doing, error)
     }
 
-    fn is_closed_pipe(&self) -> bool {
+    pub(crate) fn is_closed_pipe(&self) -> bool {
         match self {
             Self::Io(_, error) => error.kind() == io::ErrorKind::BrokenPipe,
             Self::At(_, failure) => failure.is_closed_pipe(),

@@ -3,9 +3,9 @@
 use crate::failure::{Failure, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Writes to standard output; a closed pipe ends the command quietly.
@@ -17,6 +17,28 @@ pub(crate) fn print(bytes: &[u8]) -> Result<()> {
 /// A line on standard output.
 pub(crate) fn print_line(text: &str) -> Result<()> {
     print(format!("{text}\n").as_bytes())
+}
+
+/// A line on standard output of what goes into a file as well: that nobody reads it any more is no reason to stop.
+pub(crate) fn tell_line(text: &str) -> Result<()> {
+    match print_line(text) {
+        Err(failure) if failure.is_closed_pipe() => Ok(()),
+        told => told,
+    }
+}
+
+/// Writes a file that is whole or not there: under another name first.
+pub(crate) fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let unfinished = unfinished(path);
+    fs::write(&unfinished, text).map_err(Failure::io(format!("write {}", unfinished.display())))?;
+    fs::rename(&unfinished, path).map_err(Failure::io(format!("write {}", path.display())))
+}
+
+/// The name of a file until it is whole.
+pub(crate) fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    PathBuf::from(name)
 }
 
 /// A line on standard error, beside what is asked for. Nobody who should read it is no reason to fail.

@@ -56,6 +56,23 @@ impl<T: Copy> PageVec<T> {
         }
     }
 
+    /// Appends copies of all of these.
+    pub fn extend_from_slice(&mut self, items: &[T]) {
+        let len = self.len + items.len();
+        if len > self.capacity() {
+            self.grow(len.max(self.len + self.len / 2));
+        }
+        if let Some(pages) = &self.pages {
+            // SAFETY: there is room for `len` items, which lie as `push` says; the pages are ours alone, so `items` is elsewhere, and items may be
+            // copied byte by byte.
+            unsafe {
+                let to = pages.start().cast::<T>().add(self.len);
+                std::ptr::copy_nonoverlapping(items.as_ptr(), to.as_ptr(), items.len());
+            }
+            self.len = len;
+        }
+    }
+
     /// Forgets all items from the `len`th on.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -140,7 +157,14 @@ mod tests {
         list.extend((0..9).map(item));
         model.extend((0..9).map(item));
         assert!(*list == *model && *model.iter().copied().collect::<PageVec<_>>() == *model);
+        let more: Vec<_> = (0..5000).map(item).collect();
+        for some in [&more[..0], &more[..7], &more] {
+            list.extend_from_slice(some);
+            model.extend_from_slice(some);
+            assert!(*list == *model);
+        }
         list.clear();
+        list.extend_from_slice(&[]);
         assert!(list.is_empty());
         list.push(item(3));
         assert_eq!((list[0], list.len()), (item(3), 1));

@@ -1340,7 +1340,7 @@ fn a_clean_close_leaves_index_and_heat_for_the_next_open_alone() {
 }
 
 #[test]
-fn an_open_that_makes_several_indexes_knows_which_version_is_newest() {
+fn an_open_that_sorts_slots_by_key_ranges_finds_all_of_them_and_which_version_is_newest() {
     on_a_disk(|sched, disk| {
         let memory = Options { memory_bytes: 8 << 20, background_threads: 2, ..small() };
         let mut options = memory;
@@ -1360,6 +1360,10 @@ fn an_open_that_makes_several_indexes_knows_which_version_is_newest() {
         let db = Db::open_in(&options, world(sched, &killed.on(sched), &options)).unwrap();
         assert_eq!(db.stats().objects.unwrap().objects, 40_000);
         assert!((0..30_000).all(|i| db.get(key(i)).unwrap().unwrap()[..] == *version(i)));
+        let mut expected: Vec<_> = (0..30_000).map(|i| (key(i).into_bytes(), version(i).to_vec())).collect();
+        expected.sort_unstable();
+        let pairs = db.scan(Range::all()).unwrap().map(|pair| pair.unwrap());
+        assert!(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())).eq(expected));
         db.close().unwrap();
     });
 }

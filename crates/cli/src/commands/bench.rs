@@ -8,7 +8,7 @@ use crate::measure::process::Devices;
 use crate::measure::run::{Plan, Record, Stage, entries};
 use crate::measure::{self, page, report};
 use crate::model::{Models, TIERS};
-use crate::output::{check_writable, print_line};
+use crate::output::{check_writable, print_line, tell_line};
 use crate::size::{Place, Size, human};
 use crate::store::ShapeArgs;
 use cuesta::{Create, Demotion, Durability, Options, Profile, PromoteReads, TierOptions};
@@ -296,6 +296,7 @@ impl Args {
                 page_cache_bytes: self.memory_bytes() / 2,
                 seed: self.seed,
             },
+            scale: None,
         })
     }
 }
@@ -320,7 +321,9 @@ fn run_against(args: &Args) -> Result<Outcome> {
     if let Some(price) = record.dollars_per_gigabyte {
         print_line(&format!("both tiers together cost {price:.2} $/GB"))?;
     }
-    let ran = measure::run::run(&plan, &mut record);
+    // Who wants files gets all of them.
+    let say = if args.json.is_some() || args.report.is_some() { tell_line } else { print_line };
+    let ran = measure::run::run(&plan, &mut record, &say);
     // Files first: nobody may be reading what is printed any more.
     let written = to_json(&record).and_then(|all| write_results(args, &record, &all));
     let shown =

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome, Result};
 use crate::measure::run::{Record, run as run_plan, this_build};
 use crate::measure::{page, report};
-use crate::output::{check_writable, print_line};
+use crate::output::{check_writable, print_line, tell_line, unfinished, write_whole};
 use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
 use cuesta::MEMORY_BYTES_MIN;
 use std::collections::BTreeMap;
@@ -101,37 +101,44 @@ impl Args {
     /// A run's record: of an earlier time, or made now.
     fn record(&self, run: &Run) -> Result<Record> {
         let setting = self.setting(run);
-        let path = self.results.join(format!("{}-scale{}-seed{}.json", run.name, setting.scale, self.seed));
+        let plan = (run.plan)(&setting);
+        // Some need more records than they are asked for, or fewer.
+        let scale = plan.scale.unwrap_or(setting.scale);
+        let path = self.results.join(format!("{}-scale{scale}-seed{}.json", run.name, self.seed));
         if path.exists() && !self.again {
             let text = fs::read_to_string(&path).map_err(Failure::io(format!("read {}", path.display())))?;
             let kept = serde_json::from_str(&text);
-            let kept: Record = kept.map_err(|error| {
+            let mut kept: Record = kept.map_err(|error| {
                 Failure::Input(format!("{}: {error}; --again measures it anew", path.display()))
             })?;
             let by = if kept.build == this_build() { "" } else { ", by another build of this program" };
-            print_line(&format!("{} was measured before{by}; --again measures it anew", path.display()))?;
+            tell_line(&format!("{} was measured before{by}; --again measures it anew", path.display()))?;
+            kept.scale = Some(scale);
             return Ok(kept);
         }
-        let plan = (run.plan)(&setting);
-        let (scale, records, models) = (setting.scale, plan.load.records, &plan.devices.models);
+        let (records, models) = (plan.load.records, &plan.devices.models);
         let title = format!("{} at scale {scale}, {records} records: devices {models}", run.name);
-        print_line(&title)?;
+        tell_line(&title)?;
+        fs::create_dir_all(&self.results).map_err(Failure::io(format!("make {}", self.results.display())))?;
+        check_writable(&unfinished(&path))?;
         let mut record = Record::new(title, &plan);
-        let ran = run_plan(&plan, &mut record);
+        let ran = run_plan(&plan, &mut record, &tell_line);
         // What there is of a run that failed is for who wants to look, and not gone on with.
-        let path = if ran.is_ok() { path } else { path.with_extension("failed.json") };
+        let path = match ran {
+            Ok(()) => path,
+            Err(_) => {
+                fs::remove_file(unfinished(&path)).ok();
+                path.with_extension("failed.json")
+            }
+        };
         let kept = self.keep(&record, &path);
         ran.and(kept).map(|()| record)
     }
 
     fn keep(&self, record: &Record, path: &Path) -> Result<()> {
-        fs::create_dir_all(&self.results).map_err(Failure::io(format!("make {}", self.results.display())))?;
         let text = serde_json::to_string_pretty(record).map_err(|error| Failure::Input(error.to_string()))?;
-        let write = |path: &Path, text: String| {
-            fs::write(path, text).map_err(Failure::io(format!("write {}", path.display())))
-        };
-        write(&path.with_extension("html"), page::page(record)?)?;
-        write(path, text + "\n")
+        write_whole(&path.with_extension("html"), &page::page(record)?)?;
+        write_whole(path, &(text + "\n"))
     }
 
     /// Shows experiments one by one as they are done; what has been claimed until then goes to `claims` even if one fails.
@@ -142,15 +149,14 @@ impl Args {
             for run in experiment.runs {
                 if !records.contains_key(run.name) {
                     let record = self.record(run)?;
-                    print_line("")?;
-                    report::validity(&record).iter().try_for_each(|line| print_line(line))?;
+                    tell_line("")?;
+                    report::validity(&record).iter().try_for_each(|line| tell_line(line))?;
                     records.insert(run.name, record);
                 }
             }
             let of_runs: Vec<&Record> = experiment.runs.iter().map(|run| &records[run.name]).collect();
-            experiment.show(&of_runs).iter().try_for_each(|line| print_line(line))?;
-            let scale = self.scale.unwrap_or(experiment.scale());
-            claims.extend(experiment.judge(&of_runs, scale, &format!("cuesta {}", command.join(" "))));
+            experiment.show(&of_runs).iter().try_for_each(|line| tell_line(line))?;
+            claims.extend(experiment.judge(&of_runs, &format!("cuesta {}", command.join(" "))));
         }
         Ok(())
     }
@@ -182,7 +188,7 @@ fn print_claim(claim: &Claim) -> Result<()> {
         (None, false) => "MISSED".to_owned(),
     };
     let stretch = claim.stretch.map_or(String::new(), |stretch| format!(", better still {stretch:.2}"));
-    print_line(&format!(
+    tell_line(&format!(
         "{}\n  {}\n  paper {:.2}, measured {measured}, target {}{stretch}: {met}",
         claim.id, claim.claim, claim.paper_value, claim.target,
     ))
@@ -205,9 +211,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     args.check_scale(&experiments)?;
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let ran = args.run(&experiments, &mut claims);
-    // The file first: nobody may be reading what is printed any more.
     let written = args.json.as_ref().map_or(Ok(()), |path| write_claims(&claims, path));
-    let shown = print_line("").and_then(|()| claims.iter().try_for_each(print_claim));
+    let shown = tell_line("").and_then(|()| claims.iter().try_for_each(print_claim));
     ran.and(written).and(shown)?;
     match claims.iter().all(|claim| claim.met) {
         true => Ok(Outcome::Done),

@@ -136,6 +136,7 @@ mod tests {
             durability: String::new(),
             profile: String::new(),
             devices: Devices { models: "fast=optane,capacity=qlc".to_owned(), page_cache_bytes: 0, seed: 1 },
+            scale: None,
         };
         let years = |fast_bytes, has, written| -> Vec<Option<[f64; 2]>> {
             let wear = Wear { has, operations, written };

@@ -2,7 +2,7 @@
 
 use super::endurance;
 use super::plot::{self, Axis, Line, colour, css};
-use super::report::{middle, short};
+use super::report::{middle, short, unchecked};
 use super::run::{Record, Turn};
 use super::summary::{Numbers, Quartiles, Ratio, memory_apart, turns, workloads};
 use crate::failure::{Failure, Result};
@@ -29,7 +29,7 @@ figure{margin:0;break-inside:avoid}figcaption{font-size:.9rem;font-weight:600}sv
 .track i{position:absolute;top:0;bottom:0;background:#00539c}.track b{position:absolute;top:-2px;bottom:-2px;width:2px;background:#111}\
 .track s{position:absolute;top:0;bottom:0;width:1px;background:#888}\
 code{font-size:.85em;overflow-wrap:anywhere}\
-@media print{th+th{min-width:0}body{max-width:none;font-size:10pt}.scroll{overflow:visible}h2{break-before:auto}}";
+@media print{*{print-color-adjust:exact;-webkit-print-color-adjust:exact}th+th{min-width:0}body{max-width:none;font-size:10pt}.scroll{overflow:visible}h2{break-before:auto}}";
 
 /// The page.
 pub(crate) fn page(record: &Record) -> Result<String> {
@@ -88,6 +88,9 @@ fn contenders(html: &mut String, record: &Record) -> std::fmt::Result {
         if let Some(why) = &contender.invalid {
             write!(html, "; <span class=\"bad\">invalid: {}</span>", text(why))?;
         }
+        if let Some(why) = unchecked(contender) {
+            write!(html, "; <span class=\"bad\">{why}</span>")?;
+        }
         if let Some(times) = memory_apart(record, &contender.name) {
             let first = text(&record.contenders[0].name);
             write!(html, "; <span class=\"bad\">held {times:.2} times as much memory as {first}</span>")?;
@@ -133,7 +136,7 @@ fn ratios(html: &mut String, first: &str, ratios: &[Ratio]) -> std::fmt::Result 
             text(&ratio.peer),
             cell(&ratio.throughput),
             track(&ratio.throughput),
-            cell(&ratio.p99),
+            cell(&ratio.p99) + &ratio.p99_by_kind().map_or(String::new(), |kinds| format!("<br>{kinds}")),
             ratio.cpu.as_ref().map_or_else(String::new, cell),
             ratio.capacity_written.map_or_else(String::new, |[a, b]| format!(
                 "{} and {}",

@@ -1,7 +1,7 @@
 //! What was measured, as lines of text.
 
 use super::endurance;
-use super::run::{Record, Turn};
+use super::run::{Contender, Record, Turn};
 use super::summary::{Numbers, Quartiles, burnt, memory_apart, turns};
 use cuesta_bench::Workload;
 
@@ -92,24 +92,31 @@ pub(crate) fn workload(record: &Record, workload: Workload) -> Vec<String> {
     for ratio in record.ratios.iter().filter(|ratio| ratio.workload == workload) {
         let text = |of: &Quartiles| format!("{:.2} ({:.2} to {:.2})", of.median, of.lower, of.upper);
         lines.push(format!(
-            "  {} over {}: throughput {}, p99 {}{}",
+            "  {} over {}: throughput {}, slowest p99 {}{}{}",
             record.contenders[0].name,
             ratio.peer,
             text(&ratio.throughput),
             text(&ratio.p99),
+            ratio.p99_by_kind().map_or(String::new(), |kinds| format!(" ({kinds})")),
             ratio.cpu.as_ref().map_or(String::new(), |cpu| format!(", CPU {}", text(cpu)))
         ));
     }
     lines
 }
 
+/// Why nobody knows whether a contender's figures say anything, if that is so.
+pub(crate) fn unchecked(contender: &Contender) -> Option<&'static str> {
+    let ended = contender.invalid.is_some() || contender.devices.is_some();
+    (!ended).then_some("not checked, since its calls were not counted to the end")
+}
+
 /// What is to be known of all: whether the figures say anything.
 pub(crate) fn validity(record: &Record) -> Vec<String> {
-    let line = |contender: &super::run::Contender| {
-        let why = match (&contender.invalid, &contender.devices) {
+    let line = |contender: &Contender| {
+        let why = match (&contender.invalid, unchecked(contender)) {
             (Some(why), _) => format!("INVALID: {why}"),
-            (None, Some(_)) => "valid".to_owned(),
-            (None, None) => "not checked, since its calls were not counted to the end".to_owned(),
+            (None, Some(why)) => why.to_owned(),
+            (None, None) => "valid".to_owned(),
         };
         // What makes the figures invalid is told already.
         let share = burnt(record, &contender.name).filter(|_| contender.invalid.is_none());

@@ -13,7 +13,7 @@ use super::place::make_room;
 use super::process::{CUESTA, Devices, Process, check, check_peer, knows_tiers};
 use super::summary::{Ratio, invalid, ratios};
 use crate::failure::{Failure, Result};
-use crate::output::{COUNT_UP, print_line, progress, reveal};
+use crate::output::{COUNT_UP, progress, reveal};
 use cuesta_bench::contender::{Ran, Request, Setup, TierSetup};
 use cuesta_bench::{Config, Length, Workload, oracle};
 use cuesta_model::Report;
@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) durability: String,
     pub(crate) profile: String,
     pub(crate) devices: Devices,
+    /// Of a paper's experiment.
+    pub(crate) scale: Option<f64>,
 }
 
 /// A workload, and how long it is run.
@@ -115,6 +117,9 @@ pub(crate) struct Record {
     pub(crate) command: Vec<String>,
     /// In words.
     pub(crate) title: String,
+    /// Of a paper's experiment.
+    #[serde(default)]
+    pub(crate) scale: Option<f64>,
     pub(crate) durability: String,
     /// Of each contender that has both tiers, and the memory number.
     pub(crate) fast_bytes: u64,
@@ -152,6 +157,7 @@ impl Record {
             build: this_build(),
             command: std::env::args().collect(),
             title,
+            scale: plan.scale,
             durability: plan.durability.clone(),
             fast_bytes: plan.fast_bytes,
             memory_bytes: plan.memory_bytes,
@@ -269,8 +275,8 @@ pub(crate) fn entries(peers: &[String]) -> Result<Vec<Entry>> {
     Ok(all)
 }
 
-/// Lets all take their turns; what was measured until then goes to `record` even if one fails.
-pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
+/// Lets all take their turns; what was measured until then goes to `record` even if one fails. Each workload's lines go to `say` once it is done.
+pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
     let dir = std::path::absolute(&plan.dir).map_err(Failure::io(format!("find {}", plan.dir.display())))?;
     let mut players = Vec::new();
     if plan.killed && !plan.devices.models.is_empty() {
@@ -300,7 +306,7 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
             turn(player, plan.load.clone(), round, record)?;
         }
     }
-    tell(plan, record, Workload::Load)?;
+    tell(plan, record, Workload::Load, say)?;
     for (nth, Stage { workload, warm_up, updates, turn: length }) in (1..).zip(order) {
         let phase = |i| nth * 1000 + i;
         let updates = updates.map(Length::Operations);
@@ -326,7 +332,7 @@ pub(crate) fn run(plan: &Plan, record: &mut Record) -> Result<()> {
         if let Some(best) = plan.best(workload) {
             record.best.insert(workload.name().to_owned(), best);
         }
-        tell(plan, record, workload)?;
+        tell(plan, record, workload, say)?;
     }
     for (player, _) in &mut players {
         finish(player, record)?;
@@ -406,10 +412,15 @@ fn finish(player: &mut Player, record: &mut Record) -> Result<()> {
 }
 
 /// What came of a workload.
-fn tell(plan: &Plan, record: &mut Record, workload: Workload) -> Result<()> {
+fn tell(
+    plan: &Plan,
+    record: &mut Record,
+    workload: Workload,
+    say: &dyn Fn(&str) -> Result<()>,
+) -> Result<()> {
     let lifetimes = endurance::lifetimes(plan, record, workload);
     if !lifetimes.is_empty() {
         record.lifetimes.insert(workload.name().to_owned(), lifetimes);
     }
-    super::report::workload(record, workload).iter().try_for_each(|line| print_line(line))
+    super::report::workload(record, workload).iter().try_for_each(|line| say(line))
 }

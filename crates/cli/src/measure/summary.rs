@@ -5,6 +5,7 @@ use cuesta_bench::contender::Usage;
 use cuesta_bench::{Measured, Operation, Workload};
 use cuesta_model::Report;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The middle of some numbers and of their halves.
@@ -36,8 +37,10 @@ impl Quartiles {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Numbers {
     pub(crate) operations_per_second: f64,
-    /// Of the slowest kind of operation.
+    /// Of the slowest kind of operation, and of each, as [`Operation::ALL`] has them, of which there were some.
     pub(crate) p99_us: f64,
+    #[serde(default)]
+    pub(crate) p99_us_of: [Option<f64>; Operation::ALL.len()],
     /// Of processor, with the work in the background.
     pub(crate) cpu_us: f64,
     /// Calls of devices for each operation.
@@ -69,6 +72,11 @@ impl Numbers {
         Self {
             operations_per_second: measured.operations_per_second,
             p99_us: measured.operations.iter().map(|of| of.latency.p99_us).fold(0.0, f64::max),
+            p99_us_of: Operation::ALL.map(|kind| {
+                let mut of_kind =
+                    measured.operations.iter().filter(|of| of.operation == kind && of.count > 0);
+                of_kind.next().map(|of| of.latency.p99_us)
+            }),
             cpu_us: usage.cpu_seconds * 1e6 / operations,
             device_calls: calls(usage).map(|calls| calls as f64 / operations),
             written: [0, 1].map(|i| tier(i).and_then(|tier| share(tier.written_bytes, user_bytes))),
@@ -135,6 +143,14 @@ fn calls(usage: &Usage) -> Option<u64> {
     Some(tiers.iter().map(|tier| tier.reads + tier.writes + tier.flushes).sum())
 }
 
+impl Ratio {
+    /// The p99 of each kind of operation, where there are several, as text.
+    pub(crate) fn p99_by_kind(&self) -> Option<String> {
+        let of = self.p99_of.iter().map(|(kind, of)| format!("{kind} {:.2}", of.median));
+        (self.p99_of.len() > 1).then(|| of.collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// One workload: the first contender beside another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ratio {
@@ -142,8 +158,10 @@ pub(crate) struct Ratio {
     pub(crate) peer: String,
     /// Operations per second, ours over the peer's, turn by turn.
     pub(crate) throughput: Quartiles,
-    /// The slowest kind's p99, ours over the peer's.
+    /// The slowest kind's p99, ours over the peer's, and each kind's by its name.
     pub(crate) p99: Quartiles,
+    #[serde(default)]
+    pub(crate) p99_of: BTreeMap<String, Quartiles>,
     /// Processor for each operation, ours over the peer's.
     pub(crate) cpu: Option<Quartiles>,
     /// Bytes written to the capacity tier for each byte of ours and of the peer's; of all turns together.
@@ -183,11 +201,16 @@ pub(crate) fn ratios(record: &Record) -> Vec<Ratio> {
             let written = all.iter().map(|numbers| numbers.written[1]).sum::<Option<f64>>()?;
             Some(written / all.len() as f64)
         };
+        let p99_of = |(i, kind): (usize, Operation)| {
+            let ratios = a.iter().zip(&b).map(|(a, b)| Some(a.p99_us_of[i]? / b.p99_us_of[i]?));
+            Some((kind.name().to_owned(), Quartiles::of(ratios.collect::<Option<Vec<f64>>>()?)?))
+        };
         Some(Ratio {
             workload,
             peer: peer.to_owned(),
             throughput: of(|numbers| numbers.operations_per_second)?,
             p99: of(|numbers| numbers.p99_us)?,
+            p99_of: Operation::ALL.into_iter().enumerate().filter_map(p99_of).collect(),
             cpu: of(|numbers| numbers.cpu_us),
             capacity_written: mean(&a).zip(mean(&b)).map(|(a, b)| [a, b]),
         })
@@ -218,6 +241,23 @@ mod tests {
     fn memory_is_told_where_it_is_not_about_equal() {
         assert_eq!([96, 100, 104].map(|bytes| apart(bytes, 100)), [None; 3]);
         assert_eq!((apart(94, 100), apart(150, 100), apart(1, 0)), (Some(0.94), Some(1.5), None));
+    }
+
+    #[test]
+    fn each_kind_s_p99_is_told_where_there_are_several() {
+        let of = |median| Quartiles { median, ..Quartiles::default() };
+        let ratio = |kinds: &[(&str, f64)]| Ratio {
+            workload: Workload::A,
+            peer: "peer".to_owned(),
+            throughput: of(1.0),
+            p99: of(2.0),
+            p99_of: kinds.iter().map(|(kind, median)| ((*kind).to_owned(), of(*median))).collect(),
+            cpu: None,
+            capacity_written: None,
+        };
+        assert_eq!(ratio(&[("read", 1.0)]).p99_by_kind(), None);
+        let told = ratio(&[("read", 0.5), ("update", 2.0)]).p99_by_kind();
+        assert_eq!(told.as_deref(), Some("read 0.50, update 2.00"));
     }
 
     #[test]

@@ -56,8 +56,11 @@ pub(crate) struct Claim {
     pub(crate) invalid: Option<String>,
     /// The target is, by a valid run.
     pub(crate) met: bool,
-    pub(crate) scale: f64,
+    /// Of the run that it is about, or the first of several.
+    pub(crate) scale: Option<f64>,
     pub(crate) durability: String,
+    /// Which build of this program measured it, maybe at an earlier time, see [`crate::measure::run::this_build`].
+    pub(crate) build: String,
     pub(crate) command: String,
 }
 
@@ -99,6 +102,8 @@ pub(crate) struct Statement {
     pub(crate) paper_value: f64,
     pub(crate) target: Target,
     pub(crate) stretch: Option<f64>,
+    /// Which of the experiment's runs it is about, if it is about one of several.
+    pub(crate) of_run: Option<usize>,
     pub(crate) measured: Vec<f64>,
 }
 
@@ -106,6 +111,11 @@ impl Statement {
     /// With what would be better still than the target.
     fn stretching_to(self, stretch: f64) -> Self {
         Self { stretch: Some(stretch), ..self }
+    }
+
+    /// About one of the experiment's runs.
+    fn of_run(self, nth: usize) -> Self {
+        Self { of_run: Some(nth), ..self }
     }
 }
 
@@ -153,13 +163,13 @@ impl Experiment {
     }
 
     /// What its runs' records say of its claims.
-    pub(crate) fn judge(&self, records: &[&Record], scale: f64, command: &str) -> Vec<Claim> {
+    pub(crate) fn judge(&self, records: &[&Record], command: &str) -> Vec<Claim> {
         let why = |contender: &Contender| {
             contender.invalid.as_ref().map(|why| format!("{}: {why}", contender.name))
         };
-        let invalid = records.iter().flat_map(|record| &record.contenders).find_map(why);
-        let durability = records.first().map_or_else(String::new, |record| record.durability.clone());
         let judge = |statement: Statement| {
+            let about = statement.of_run.map_or(records, |nth| &records[nth..=nth]);
+            let invalid = about.iter().flat_map(|record| &record.contenders).find_map(why);
             let quartiles = crate::measure::summary::Quartiles::of(statement.measured);
             Claim {
                 id: statement.id,
@@ -170,10 +180,11 @@ impl Experiment {
                 stretch: statement.stretch,
                 measured: quartiles.map(|of| of.median),
                 spread: quartiles.map(|of| [of.lower, of.upper]),
-                invalid: invalid.clone(),
                 met: invalid.is_none() && quartiles.is_some_and(|of| statement.target.is_met(of.median)),
-                scale,
-                durability: durability.clone(),
+                invalid,
+                scale: about[0].scale,
+                durability: about[0].durability.clone(),
+                build: about[0].build.clone(),
                 command: command.to_owned(),
             }
         };
@@ -208,6 +219,18 @@ mod tests {
         for run in PAPERS.iter().flat_map(|paper| paper.experiments).flat_map(|experiment| experiment.runs) {
             let setting = Setting { scale: run.scale, seed: 1, dir: "/".into() };
             assert!((run.plan)(&setting).memory_bytes >= cuesta::MEMORY_BYTES_MIN, "{}", run.name);
+        }
+    }
+
+    #[test]
+    fn a_run_has_as_many_records_as_the_scale_that_it_tells() {
+        for run in PAPERS.iter().flat_map(|paper| paper.experiments).flat_map(|experiment| experiment.runs) {
+            let plan = |scale| (run.plan)(&Setting { scale, seed: 1, dir: "/".into() });
+            let records_for_one = |plan: &Plan| plan.load.records as f64 / plan.scale.unwrap();
+            let (large, small) = (plan(10.0), plan(run.scale));
+            let ratio = records_for_one(&large) / records_for_one(&small);
+            assert!((ratio - 1.0).abs() < 1e-3, "{}: {ratio}", run.name);
+            assert!(small.scale >= Some(run.scale / 4.0), "{}", run.name);
         }
     }
 

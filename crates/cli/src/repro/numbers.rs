@@ -49,7 +49,7 @@ pub(super) fn statement(
     target: Target,
     measured: Vec<f64>,
 ) -> Statement {
-    Statement { id, claim, paper_value, target, stretch: None, measured }
+    Statement { id, claim, paper_value, target, stretch: None, of_run: None, measured }
 }
 
 /// The median of what a contender's turns at a workload say.

@@ -642,4 +642,40 @@ fn what_was_measured_until_a_peer_failed_is_written() {
     assert_eq!(settings, "a peer that fails");
     let page = std::fs::read_to_string(shell.path().join("out.html")).unwrap();
     assert!(page.contains("<svg") && page.ends_with("</html>\n") && !page.contains("http-equiv"), "{page}");
+    // Nor does it look as if the peer's figures had been checked.
+    assert!(page.contains("not checked"), "{page}");
+}
+
+#[test]
+fn an_experiment_goes_on_when_nobody_reads_what_it_prints_any_more() {
+    let shell = Shell::new();
+    let args = "repro nvlsm s64 --scale 0.002 --dir runs --results kept --json claims.json";
+    let mut command = shell.command(&args.split(' ').collect::<Vec<_>>());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let claims = std::fs::read_to_string(shell.path().join("claims.json")).unwrap();
+    let claims: Vec<serde_json::Value> = serde_json::from_str(&claims).unwrap();
+    assert!(!claims.is_empty());
+    let code = if claims.iter().all(|claim| claim["met"] == true) { 0 } else { 7 };
+    assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+    for claim in &claims {
+        assert_eq!(claim["scale"], 0.002, "{claim}");
+        assert_eq!(claim["build"].as_str().unwrap().len(), 16, "{claim}");
+    }
+    // Whole, under their names, and nothing beside them.
+    let kept = std::fs::read_dir(shell.path().join("kept")).unwrap();
+    let mut kept: Vec<_> = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    kept.sort();
+    assert!(kept.iter().all(|name| name.ends_with(".json") || name.ends_with(".html")), "{kept:?}");
+    assert!(kept.iter().any(|name| name.contains("-scale0.002-seed1.json")), "{kept:?}");
+}
+
+#[test]
+fn where_results_cannot_be_kept_an_experiment_is_not_begun() {
+    let shell = Shell::new();
+    shell.write("kept", "a file");
+    let (code, told) = shell.fails(&["repro", "nvlsm", "s64", "--scale", "0.002", "--results", "kept"]);
+    assert!(code == 5 && told.contains("kept"), "{told}");
+    assert!(!shell.path().join("runs").exists());
 }

@@ -230,5 +230,6 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
         durability: "os".to_owned(),
         profile: "leveled".to_owned(),
         devices: Devices { models: String::new(), page_cache_bytes: 0, seed: setting.seed },
+        scale: Some(setting.scale),
     }
 }

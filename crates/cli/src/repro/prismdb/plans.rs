@@ -192,6 +192,7 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
         durability: "os".to_owned(),
         profile: "prismdb".to_owned(),
         devices: devices(setting, scaled()),
+        scale: Some(setting.scale),
     }
 }
 

@@ -74,6 +74,7 @@ fn plan(setting: &Setting) -> Plan {
             page_cache_bytes: data_bytes / 20,
             seed: setting.seed,
         },
+        scale: Some(setting.scale),
     }
 }
 

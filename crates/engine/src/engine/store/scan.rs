@@ -2,34 +2,36 @@
 //!
 //! Keys are cut into ranges by a sample of some slots; then threads, as many as the store may have workers, share the slabs, and put what
 //! they find into their part of each range; then they share the ranges, sort what each has, and make its leaves of the index, once.
-//! Once objects are small that is what an open takes, and not the reading. A range has some ten thousand objects, so that what is sorted stays
-//! near the processor; of a large store's, more. A sample that is far off makes ranges unequal, and nothing else.
+//! Once objects are small that is what an open takes, and not the reading. A store of few objects is one range; a sample that is far off makes
+//! ranges unequal, which costs time.
 //!
 //! Costs, for each object: its bytes read, one checksum of header and key, a search among the ranges' bounds, comparisons, most of them of a
-//! number, and its entry written twice: by itself, and in its leaf. At the peak memory has all objects' keys and places, without their
-//! leaves; a range's go when its leaves are made.
+//! number, and copies of its key and place: where it is found, where its range is sorted, and in its leaf. What is found is kept without the
+//! bytes that its neighbours begin with, as leaves keep it, and some ten bytes for each object besides; it goes range by range, as leaves are made
+//! of it, so at the peak memory has about what the index takes, and what sorting a range takes for each thread.
 
 use super::holds_of;
 use super::load::LoadFrom;
 use crate::error::{Error, Result};
-use crate::format::coding::put_bytes;
+use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
 use crate::key::Trailer;
 use crate::planted::{self, Bug};
 use crate::store::{Damaged, Index, IndexBuilder, Location, Slab, SlabState, Slots, shared_prefix};
 use crate::tier::Tiers;
-use cuesta_device::{AlignedBuf, Cause};
+use cuesta_device::{AlignedBuf, Cause, PageVec};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Priority, Sched, Thread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects that a range is to have, and has at least if there are others.
-const RANGE_OBJECTS: u64 = 32 << 10;
-const RANGE_OBJECTS_MIN: u64 = 256;
-/// Slabs that ranges are learned from, and slots of each.
-const SAMPLED_SLABS: usize = 8;
-const SAMPLED_SLOTS: usize = 16;
+/// A range has so many objects at least, on average.
+const RANGE_OBJECTS_MIN: u64 = 4096;
+/// There are so many ranges at most, and for each one so many slots are looked at to learn where it begins.
+const RANGES_MAX: u64 = 128;
+const SAMPLES: u64 = 1;
+/// Only in slots of up to so many bytes: of larger ones there are few, and to read some twice would cost more than it gains.
+const SAMPLED_BYTES_MAX: u64 = 16 << 10;
 /// What is found of a range is kept in pieces of so many bytes, unless one object takes more.
 const PIECE_BYTES: usize = 16 << 10;
 
@@ -68,22 +70,20 @@ impl Ranges {
         self.bounds.len() + 1
     }
 
-    /// One list for each.
-    fn each<T>(&self) -> Vec<T>
-    where
-        T: Default,
-    {
+    /// As many as there are ranges.
+    fn each<T: Default>(&self) -> Vec<T> {
         (0..self.count()).map(|_| T::default()).collect()
     }
 
+    /// The range of a key.
     fn of(&self, key: &[u8]) -> usize {
-        let Some(rest) = key.strip_prefix(&self.shared[..]) else {
-            return self.bounds.partition_point(|bound| &bound[..] <= key);
-        };
+        let begin_before = |bounds: &[Vec<u8>]| bounds.partition_point(|bound| &bound[..] <= key);
+        let Some(rest) = key.strip_prefix(&self.shared[..]) else { return begin_before(&self.bounds) };
         let rank = rank(rest);
-        let least = self.ranks.partition_point(|bound| *bound < rank);
-        let is_behind = |i: &usize| self.ranks[*i] == rank && &self.bounds[*i][..] <= key;
-        least + (least..self.ranks.len()).take_while(is_behind).count()
+        let from = self.ranks.partition_point(|bound| *bound < rank);
+        // Mostly none.
+        let alike = self.ranks[from..].partition_point(|bound| *bound == rank);
+        from + begin_before(&self.bounds[from..from + alike])
     }
 }
 
@@ -95,15 +95,6 @@ struct Done {
     damaged: Damaged,
 }
 
-/// Objects, in no order: of each its number and kind, key and location. In pages of their own, which go back to the system, and not to a heap that
-/// many threads share.
-#[derive(Debug, Default)]
-struct Found {
-    /// And how many bytes of each are used.
-    pieces: Vec<(AlignedBuf, usize)>,
-    count: usize,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Object<'a> {
     key: &'a [u8],
@@ -111,65 +102,112 @@ struct Object<'a> {
     location: Location,
 }
 
-impl<'a> Object<'a> {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.trailer.0.to_le_bytes());
-        put_bytes(out, self.key);
-        self.location.put(out);
-    }
+/// Objects, in no order. In pages of their own, which go back to the system, and not to a heap that many threads share.
+#[derive(Debug, Default)]
+struct Found {
+    pieces: Vec<Piece>,
+}
 
-    fn take(reader: &mut Reader<'a>) -> Decode<Self> {
-        let trailer = Trailer(reader.u64()?);
-        Ok(Self { key: reader.bytes()?, trailer, location: Location::take(reader)? })
-    }
+/// Of each object how many bytes its key has in common with the first one's, the rest of the key, its number and kind, and its location.
+#[derive(Debug)]
+struct Piece {
+    bytes: AlignedBuf,
+    used: usize,
+    first_key: Vec<u8>,
 }
 
 impl Found {
-    fn push(&mut self, object: &[u8]) {
-        if self.pieces.last().is_none_or(|(piece, used)| piece.len() - used < object.len()) {
-            self.pieces.push((AlignedBuf::zeroed(PIECE_BYTES.max(object.len())), 0));
+    /// Takes in an object; the buffer is for what it becomes.
+    fn push(&mut self, object: &Object<'_>, encoded: &mut Vec<u8>) {
+        let shared = self.pieces.last().map_or(0, |piece| shared_prefix(&piece.first_key, object.key));
+        encode(object, shared, encoded);
+        if self.pieces.last().is_none_or(|piece| piece.bytes.len() - piece.used < encoded.len()) {
+            encode(object, object.key.len(), encoded);
+            let bytes = AlignedBuf::zeroed(PIECE_BYTES.max(encoded.len()));
+            self.pieces.push(Piece { bytes, used: 0, first_key: object.key.to_vec() });
         }
-        if let Some((piece, used)) = self.pieces.last_mut() {
-            piece[*used..*used + object.len()].copy_from_slice(object);
-            *used += object.len();
-            self.count += 1;
+        if let Some(piece) = self.pieces.last_mut() {
+            piece.bytes[piece.used..piece.used + encoded.len()].copy_from_slice(encoded);
+            piece.used += encoded.len();
         }
-    }
-
-    fn objects(&self) -> impl Iterator<Item = Object<'_>> {
-        self.pieces.iter().flat_map(|(piece, used)| {
-            let mut reader = Reader::new(&piece[..*used]);
-            std::iter::from_fn(move || {
-                let object = (!reader.is_empty()).then(|| Object::take(&mut reader))?;
-                // Written by `Object::put`, and never on media.
-                Some(
-                    object.unwrap_or_else(|malformed| {
-                        unreachable!("an object that cannot be read: {malformed}")
-                    }),
-                )
-            })
-        })
     }
 }
 
-/// An index of what was found of a range.
-fn index_of(found: &[Found]) -> Index {
-    let mut objects: Vec<Object<'_>> = Vec::with_capacity(found.iter().map(|found| found.count).sum());
-    found.iter().for_each(|found| objects.extend(found.objects()));
-    let first = objects.first().map(|object| object.key).unwrap_or_default();
-    let shared = objects.iter().fold(first.len(), |len, object| shared_prefix(&first[..len], object.key));
-    // Small, and most comparisons end with the number.
-    let mut order: Vec<(u64, u32)> =
-        (0..).zip(&objects).map(|(i, it)| (rank(&it.key[shared..]), i)).collect();
-    let at = |(_, i): &(u64, u32)| &objects[*i as usize];
-    order.sort_unstable_by(|a, b| {
-        // Newest first.
-        let by_key = || at(a).key.cmp(at(b).key).then(at(b).trailer.0.cmp(&at(a).trailer.0));
-        a.0.cmp(&b.0).then_with(by_key)
-    });
-    let mut made = IndexBuilder::default();
-    order.iter().map(at).for_each(|object| made.push(object.key, object.location));
-    made.finish()
+fn encode(object: &Object<'_>, shared: usize, out: &mut Vec<u8>) {
+    out.clear();
+    put_varint(out, shared as u64);
+    put_bytes(out, &object.key[shared..]);
+    put_varint(out, object.trailer.0);
+    object.location.put(out);
+}
+
+/// An object of a range that is being sorted.
+#[derive(Clone, Copy, Debug)]
+struct Sorted {
+    /// Where its key begins among all keys.
+    from: usize,
+    len: usize,
+    trailer: Trailer,
+    location: Location,
+}
+
+/// What was found of a range, as it is sorted: all of its keys, the objects, and by rank which of them. A thread has one for all of its ranges.
+#[derive(Debug, Default)]
+struct Unpacked {
+    keys: PageVec<u8>,
+    objects: PageVec<Sorted>,
+    order: PageVec<(u64, u32)>,
+}
+
+impl Unpacked {
+    fn fill(&mut self, found: &[Found]) {
+        self.keys.truncate(0);
+        self.objects.truncate(0);
+        self.order.truncate(0);
+        for piece in found.iter().flat_map(|found| &found.pieces) {
+            let mut reader = Reader::new(&piece.bytes[..piece.used]);
+            while !reader.is_empty() {
+                // Written by `encode`, and never on media.
+                let taken = self.take(&mut reader, &piece.first_key);
+                taken.unwrap_or_else(|malformed| unreachable!("an object that cannot be read: {malformed}"));
+            }
+        }
+    }
+
+    fn take(&mut self, reader: &mut Reader<'_>, first_key: &[u8]) -> Decode<()> {
+        let (shared, rest) = (reader.length()?, reader.bytes()?);
+        let from = self.keys.len();
+        self.keys.extend_from_slice(&first_key[..shared]);
+        self.keys.extend_from_slice(rest);
+        let (trailer, location) = (Trailer(reader.varint()?), Location::take(reader)?);
+        self.objects.push(Sorted { from, len: shared + rest.len(), trailer, location });
+        Ok(())
+    }
+
+    /// An index of what was found of a range.
+    fn index_of(&mut self, found: &[Found]) -> Index {
+        self.fill(found);
+        let Self { keys, objects, order } = self;
+        let key = |object: &Sorted| &keys[object.from..object.from + object.len];
+        let first = objects.first().map(key).unwrap_or_default();
+        let shared =
+            objects.iter().fold(first.len(), |len, object| shared_prefix(&first[..len], key(object)));
+        // Small, and most comparisons end with the number.
+        order.extend((0..).zip(objects.iter()).map(|(i, object)| (rank(&key(object)[shared..]), i)));
+        let at = |(_, i): &(u64, u32)| &objects[*i as usize];
+        order.sort_unstable_by(|a, b| {
+            let by_key = || {
+                let (a, b) = (at(a), at(b));
+                // Newest first. No two are of one number, unless somebody has made them up: then the place tells.
+                let by_number = || b.trailer.0.cmp(&a.trailer.0).then_with(|| a.location.cmp(&b.location));
+                key(a).cmp(key(b)).then_with(by_number)
+            };
+            a.0.cmp(&b.0).then_with(by_key)
+        });
+        let mut made = IndexBuilder::default();
+        order.iter().map(at).for_each(|object| made.push(key(object), object.location));
+        made.finish()
+    }
 }
 
 /// The first bytes as a number, in their order; where two are equal the bytes may differ.
@@ -180,8 +218,8 @@ fn rank(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// Reads the live slots of a slab.
-fn read(
+/// Reads live slots of a slab.
+fn read_slab(
     tiers: &Tiers,
     slab: &Slab,
     live: &Slots,
@@ -219,27 +257,33 @@ fn read(
     unreadable.map_or(Ok(()), Err)
 }
 
-/// Keys that cut what the slabs have into so many ranges at most, about alike as far as a sample tells.
-fn bounds(tiers: &Tiers, slabs: &[(Arc<Slab>, Slots)], ranges: u64) -> Result<Vec<Vec<u8>>> {
+/// Keys that cut what these slabs have into about so many ranges, as far as a sample tells.
+fn learn(tiers: &Tiers, slabs: &[(Arc<Slab>, Slots)], ranges: u64) -> Result<Ranges> {
+    let small = || slabs.iter().filter(|(slab, _)| slab.meta.slot_bytes <= SAMPLED_BYTES_MAX);
+    let objects: u64 = small().map(|(_, live)| u64::from(live.count())).sum();
     if ranges < 2 {
-        return Ok(Vec::new());
+        return Ok(Ranges::default());
     }
-    let mut keys: Vec<Vec<u8>> = Vec::new();
-    for (slab, live) in slabs.iter().step_by(slabs.len().div_ceil(SAMPLED_SLABS)) {
-        let step = (live.count() as usize).div_ceil(SAMPLED_SLOTS).max(1);
-        let slots: Vec<u32> = live.iter().step_by(step).collect();
+    let step = objects.div_ceil(ranges * SAMPLES).max(1);
+    let (mut keys, mut passed): (Vec<Vec<u8>>, u64) = <_>::default();
+    for (slab, live) in small() {
         let mut sampled = Slots::default();
-        for slot in &slots {
-            sampled.insert(*slot);
+        for slot in live.iter() {
+            if passed.is_multiple_of(step) {
+                sampled.insert(slot);
+            }
+            passed += 1;
         }
-        // What is wrong with them is found again.
-        read(tiers, slab, &sampled, &mut Damaged::default(), &mut |object| keys.push(object.key.to_vec()))?;
+        // What is damaged is found again.
+        read_slab(tiers, slab, &sampled, &mut Damaged::default(), &mut |object| {
+            keys.push(object.key.to_vec());
+        })?;
     }
     keys.sort_unstable();
-    let ranges = ranges.min(keys.len() as u64 + 1) as usize;
+    let ranges = ranges.min(keys.len() as u64) as usize;
     let mut bounds: Vec<Vec<u8>> = (1..ranges).map(|i| keys[i * keys.len() / ranges].clone()).collect();
     bounds.dedup();
-    Ok(bounds)
+    Ok(Ranges::between(bounds))
 }
 
 impl Scan {
@@ -251,14 +295,10 @@ impl Scan {
 
     fn read(&self) -> Result<Done> {
         let mut found: Vec<Found> = self.ranges.each();
-        let (mut damaged, mut bytes) = (Damaged::default(), Vec::new());
-        let mut put = |object: Object<'_>| {
-            bytes.clear();
-            object.put(&mut bytes);
-            found[self.ranges.of(object.key)].push(&bytes);
-        };
+        let (mut damaged, mut encoded) = (Damaged::default(), Vec::new());
+        let mut put = |object: Object<'_>| found[self.ranges.of(object.key)].push(&object, &mut encoded);
         while let Some((slab, live)) = self.slabs.get(self.next.fetch_add(1, Ordering::Relaxed) as usize) {
-            read(&self.tiers, slab, live, &mut damaged, &mut put)?;
+            read_slab(&self.tiers, slab, live, &mut damaged, &mut put)?;
         }
         Ok(Done { found, damaged })
     }
@@ -276,10 +316,10 @@ pub(super) fn scan(
     let most = from.options.background_threads.max(1);
     let objects: u64 = slabs.values().map(|slab| u64::from(slab.live.count())).sum();
     let slabs: Vec<_> = opened.iter().cloned().zip(slabs.values().map(|slab| slab.live.clone())).collect();
-    let ranges = (objects / RANGE_OBJECTS).max(most.into()).min(objects / RANGE_OBJECTS_MIN);
+    let ranges = (objects / RANGE_OBJECTS_MIN).min(RANGES_MAX);
     let scan = Arc::new(Scan {
         tiers: from.tiers.clone(),
-        ranges: Ranges::between(bounds(from.tiers, &slabs, ranges)?),
+        ranges: learn(from.tiers, &slabs, ranges)?,
         slabs,
         next: AtomicU64::new(0),
         done: Mutex::new(from.sched, Vec::new()),
@@ -325,12 +365,13 @@ struct Making {
 impl Making {
     /// One thread's part of the ranges.
     fn work(&self) {
+        let mut unpacked = Unpacked::default();
         loop {
             let mut ranges = self.ranges.lock();
             let Some(found) = ranges.pop() else { return };
             let range = ranges.len();
             drop(ranges);
-            let index = index_of(&found);
+            let index = unpacked.index_of(&found);
             // Whose memory the leaves of the next may need.
             drop(found);
             self.made.lock().insert(range, index);
@@ -360,12 +401,6 @@ mod tests {
         Object { key, trailer: Trailer::new(Seq(seq), Kind::Put), location }
     }
 
-    fn put(found: &mut Found, object: Object<'_>) {
-        let mut bytes = Vec::new();
-        object.put(&mut bytes);
-        found.push(&bytes);
-    }
-
     fn all(index: &Index) -> Vec<(Vec<u8>, u64)> {
         let (mut at, mut key, mut made) = (index.first(), Vec::new(), Vec::new());
         while let Some(location) = index.entry_to(at, &mut key) {
@@ -387,11 +422,24 @@ mod tests {
         // Not in order: each third of twenty; and two threads found them.
         for i in 0..objects.len() {
             let (key, seq) = &objects[i * 3 % objects.len()];
-            put(&mut found[i % 2], object(key, *seq));
+            found[i % 2].push(&object(key, *seq), &mut Vec::new());
         }
-        let index = index_of(&found);
+        let index = Unpacked::default().index_of(&found);
         objects.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         assert_eq!(all(&index), objects);
+    }
+
+    #[test]
+    fn what_is_found_takes_no_more_than_its_keys_differ_by() {
+        let mut found = Found::default();
+        let key = |i: u64| [&[b'x'; 200][..], &i.to_be_bytes()].concat();
+        for i in 0..10_000 {
+            found.push(&object(&key(i), i), &mut Vec::new());
+        }
+        let bytes: usize = found.pieces.iter().map(|piece| piece.bytes.len() + piece.first_key.len()).sum();
+        assert!(bytes < 10_000 * 24, "{bytes}");
+        let expected: Vec<_> = (0..10_000).map(|i| (key(i), i)).collect();
+        assert_eq!(all(&Unpacked::default().index_of(&[found])), expected);
     }
 
     #[test]
@@ -423,7 +471,7 @@ mod tests {
                 let mut found: Vec<[Found; 2]> = (0..4).map(|_| Default::default()).collect();
                 for (key, seq) in expected.iter().rev() {
                     let n = seq % 10_000;
-                    put(&mut found[(n / 1500) as usize][(seq % 2) as usize], object(key, *seq));
+                    found[(n / 1500) as usize][(seq % 2) as usize].push(&object(key, *seq), &mut Vec::new());
                 }
                 let found = found.into_iter().map(Vec::from).collect();
                 let made = index(found, &sched, threads).unwrap();
