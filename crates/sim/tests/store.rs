@@ -1369,6 +1369,48 @@ fn an_open_that_sorts_slots_by_key_ranges_finds_all_of_them_and_which_version_is
 }
 
 #[test]
+fn the_smallest_fast_tier_that_is_let_in_works_and_less_is_refused_by_how_much_it_takes() {
+    let with = |fast: u64| {
+        let mut options = small();
+        options.tiers[0].capacity_bytes = fast;
+        options
+    };
+    let (mut refused, mut least) = (0, 64 << 20);
+    while refused + 1 < least {
+        let middle = u64::midpoint(refused, least);
+        *(if with(middle).validate().is_ok() { &mut least } else { &mut refused }) = middle;
+    }
+    let why = with(least - 1).validate().unwrap_err();
+    assert!(why.to_string().contains(&least.to_string()), "{least}: {why}");
+    on_a_disk(|sched, disk| {
+        let options = with(least);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        // Several times as much as it holds, of several sizes.
+        let sized = |i: u64, round: u8| vec![round; (i * 37 % 900) as usize];
+        let keys = 4 * least / 450;
+        for round in 0..2 {
+            (0..keys).for_each(|i| assert!(db.put(many(i), sized(i, round)).is_ok()));
+        }
+        (0..keys).step_by(5).for_each(|i| assert!(db.delete(many(i)).is_ok()));
+        let whole = |db: &Db| {
+            (0..keys).all(|i| {
+                let found = db.get(many(i)).unwrap().map(|found| found.to_vec());
+                found == (!i.is_multiple_of(5)).then(|| sized(i, 1))
+            })
+        };
+        assert!(whole(&db));
+        let killed = disk.kill();
+        drop(db);
+        let db = Db::open_in(&options, world(sched, &killed.on(sched), &options)).unwrap();
+        assert!(whole(&db));
+        db.close().unwrap();
+        let report =
+            cuesta::verify_in(&options, world(sched, &killed.on(sched), &options), &mut |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "{report:?}");
+    });
+}
+
+#[test]
 fn a_damaged_image_costs_time_and_heat() {
     on_a_disk(|sched, disk| {
         let options = half(PromoteReads::Never);

@@ -316,18 +316,17 @@ fn run_against(args: &Args) -> Result<Outcome> {
         args.seed
     );
     args.check_outputs()?;
-    print_line(&title)?;
+    // Who wants files gets them, whoever reads what is printed.
+    let say = if args.json.is_some() || args.report.is_some() { tell_line } else { print_line };
+    say(&title)?;
     let mut record = Record::new(title, &plan);
     if let Some(price) = record.dollars_per_gigabyte {
-        print_line(&format!("both tiers together cost {price:.2} $/GB"))?;
+        say(&format!("both tiers together cost {price:.2} $/GB"))?;
     }
-    // Who wants files gets all of them.
-    let say = if args.json.is_some() || args.report.is_some() { tell_line } else { print_line };
     let ran = measure::run::run(&plan, &mut record, &say);
     // Files first: nobody may be reading what is printed any more.
     let written = to_json(&record).and_then(|all| write_results(args, &record, &all));
-    let shown =
-        print_line("").and_then(|()| report::validity(&record).iter().try_for_each(|line| print_line(line)));
+    let shown = say("").and_then(|()| report::validity(&record).iter().try_for_each(|line| say(line)));
     ran.and(written).and(shown).map(|()| Outcome::Done)
 }
 

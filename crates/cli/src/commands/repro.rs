@@ -6,6 +6,7 @@ use crate::measure::{page, report};
 use crate::output::{check_writable, print_line, tell_line, unfinished, write_whole};
 use crate::repro::{Claim, Experiment, PAPERS, Paper, Run, Setting};
 use cuesta::MEMORY_BYTES_MIN;
+use cuesta_bench::Workload;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,26 +112,27 @@ impl Args {
             let mut kept: Record = kept.map_err(|error| {
                 Failure::Input(format!("{}: {error}; --again measures it anew", path.display()))
             })?;
-            let by = if kept.build == this_build() { "" } else { ", by another build of this program" };
-            tell_line(&format!("{} was measured before{by}; --again measures it anew", path.display()))?;
-            kept.scale = Some(scale);
-            return Ok(kept);
+            let loads = kept.turns.iter().filter(|turn| turn.workload == Workload::Load);
+            let records = loads.map(|turn| turn.ran.result.config.records).max();
+            // Before scales were told as they are, records of some runs had others in their names.
+            if records == Some(plan.load.records) {
+                let by = if kept.build == this_build() { "" } else { ", by another build of this program" };
+                tell_line(&format!("{} was measured before{by}; --again measures it anew", path.display()))?;
+                kept.scale = Some(scale);
+                return Ok(kept);
+            }
+            tell_line(&format!("{} is of another number of records, and is measured anew", path.display()))?;
         }
         let (records, models) = (plan.load.records, &plan.devices.models);
         let title = format!("{} at scale {scale}, {records} records: devices {models}", run.name);
         tell_line(&title)?;
         fs::create_dir_all(&self.results).map_err(Failure::io(format!("make {}", self.results.display())))?;
         check_writable(&unfinished(&path))?;
+        fs::remove_file(unfinished(&path)).map_err(Failure::io(format!("write {}", path.display())))?;
         let mut record = Record::new(title, &plan);
         let ran = run_plan(&plan, &mut record, &tell_line);
         // What there is of a run that failed is for who wants to look, and not gone on with.
-        let path = match ran {
-            Ok(()) => path,
-            Err(_) => {
-                fs::remove_file(unfinished(&path)).ok();
-                path.with_extension("failed.json")
-            }
-        };
+        let path = if ran.is_ok() { path } else { path.with_extension("failed.json") };
         let kept = self.keep(&record, &path);
         ran.and(kept).map(|()| record)
     }
@@ -212,6 +214,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let ran = args.run(&experiments, &mut claims);
     let written = args.json.as_ref().map_or(Ok(()), |path| write_claims(&claims, path));
+    // To standard output, which nobody reads any more.
+    let written = written.or_else(|failure| if failure.is_closed_pipe() { Ok(()) } else { Err(failure) });
     let shown = tell_line("").and_then(|()| claims.iter().try_for_each(print_claim));
     ran.and(written).and(shown)?;
     match claims.iter().all(|claim| claim.met) {

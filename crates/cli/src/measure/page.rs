@@ -89,7 +89,7 @@ fn contenders(html: &mut String, record: &Record) -> std::fmt::Result {
             write!(html, "; <span class=\"bad\">invalid: {}</span>", text(why))?;
         }
         if let Some(why) = unchecked(contender) {
-            write!(html, "; <span class=\"bad\">{why}</span>")?;
+            write!(html, "; {why}")?;
         }
         if let Some(times) = memory_apart(record, &contender.name) {
             let first = text(&record.contenders[0].name);

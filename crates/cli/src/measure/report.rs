@@ -107,7 +107,7 @@ pub(crate) fn workload(record: &Record, workload: Workload) -> Vec<String> {
 /// Why nobody knows whether a contender's figures say anything, if that is so.
 pub(crate) fn unchecked(contender: &Contender) -> Option<&'static str> {
     let ended = contender.invalid.is_some() || contender.devices.is_some();
-    (!ended).then_some("not checked, since its calls were not counted to the end")
+    (!ended).then_some("not checked, since not all of its calls were counted")
 }
 
 /// What is to be known of all: whether the figures say anything.

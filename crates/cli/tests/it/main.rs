@@ -661,7 +661,7 @@ fn an_experiment_goes_on_when_nobody_reads_what_it_prints_any_more() {
     assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
     for claim in &claims {
         assert_eq!(claim["scale"], 0.002, "{claim}");
-        assert_eq!(claim["build"].as_str().unwrap().len(), 16, "{claim}");
+        assert_eq!(claim["builds"][0].as_str().unwrap().len(), 16, "{claim}");
     }
     // Whole, under their names, and nothing beside them.
     let kept = std::fs::read_dir(shell.path().join("kept")).unwrap();
@@ -669,6 +669,19 @@ fn an_experiment_goes_on_when_nobody_reads_what_it_prints_any_more() {
     kept.sort();
     assert!(kept.iter().all(|name| name.ends_with(".json") || name.ends_with(".html")), "{kept:?}");
     assert!(kept.iter().any(|name| name.contains("-scale0.002-seed1.json")), "{kept:?}");
+    // What has another scale's name is not taken for it.
+    for name in kept.iter().filter(|name| name.ends_with(".json")) {
+        let other = shell.path().join("kept").join(name.replace("scale0.002", "scale0.003"));
+        std::fs::copy(shell.path().join("kept").join(name), other).unwrap();
+    }
+    let again = |scale: &str| {
+        let args = format!("repro nvlsm s64 --scale {scale} --dir runs --results kept");
+        let output = shell.run(&args.split(' ').collect::<Vec<_>>());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (same, other) = (again("0.002"), again("0.003"));
+    assert!(same.contains("was measured before") && !same.contains("measured anew"), "{same}");
+    assert!(other.contains("measured anew") && !other.contains("was measured before"), "{other}");
 }
 
 #[test]

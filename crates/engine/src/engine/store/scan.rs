@@ -2,13 +2,13 @@
 //!
 //! Keys are cut into ranges by a sample of some slots; then threads, as many as the store may have workers, share the slabs, and put what
 //! they find into their part of each range; then they share the ranges, sort what each has, and make its leaves of the index, once.
-//! Once objects are small that is what an open takes, and not the reading. A store of few objects is one range; a sample that is far off makes
-//! ranges unequal, which costs time.
+//! Once objects are small that is what an open takes, and not the reading. A store of few objects is one range. A range that turns out to have more than may be
+//! sorted at once, since the sample was far off or keys are long, is cut into smaller ones first ([`split`]).
 //!
 //! Costs, for each object: its bytes read, one checksum of header and key, a search among the ranges' bounds, comparisons, most of them of a
 //! number, and copies of its key and place: where it is found, where its range is sorted, and in its leaf. What is found is kept without the
-//! bytes that its neighbours begin with, as leaves keep it, and some ten bytes for each object besides; it goes range by range, as leaves are made
-//! of it, so at the peak memory has about what the index takes, and what sorting a range takes for each thread.
+//! bytes that neighbours begin with, as leaves keep it, and with its number; it goes range by range, as leaves are made
+//! of it. So at the peak memory has some bytes for each object more than the index takes, and for each thread what it sorts, which has a bound.
 
 use super::holds_of;
 use super::load::LoadFrom;
@@ -21,7 +21,7 @@ use crate::store::{Damaged, Index, IndexBuilder, Location, Slab, SlabState, Slot
 use crate::tier::Tiers;
 use cuesta_device::{AlignedBuf, Cause, PageVec};
 use cuesta_sched::atomic::{AtomicU64, Ordering};
-use cuesta_sched::{Mutex, Priority, Sched, Thread};
+use cuesta_sched::{Mutex, Priority, Rng, Sched, Thread};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,10 +30,14 @@ const RANGE_OBJECTS_MIN: u64 = 4096;
 /// There are so many ranges at most, and for each one so many slots are looked at to learn where it begins.
 const RANGES_MAX: u64 = 128;
 const SAMPLES: u64 = 1;
-/// Only in slots of up to so many bytes: of larger ones there are few, and to read some twice would cost more than it gains.
-const SAMPLED_BYTES_MAX: u64 = 16 << 10;
-/// What is found of a range is kept in pieces of so many bytes, unless one object takes more.
+/// What is found of a range is kept in pieces of so many bytes, the first ones, and later of so many, unless one object takes more.
+const PIECE_BYTES_MIN: usize = 4 << 10;
 const PIECE_BYTES: usize = 16 << 10;
+/// What all threads sort at once takes one part in so many of the memory number, but each may take so many bytes.
+const SORTED_SHARE: u64 = 16;
+const SORTED_BYTES_MIN: u64 = 256 << 10;
+/// Keys that are looked at for each range that another one is cut into.
+const SPLIT_SAMPLES: u64 = 8;
 
 /// What the threads share.
 #[derive(Debug)]
@@ -64,6 +68,17 @@ impl Ranges {
         };
         let ranks = bounds.iter().map(|bound| rank(&bound[shared.len()..])).collect();
         Self { bounds, shared, ranks }
+    }
+
+    /// So many at most, in which about as many of these keys lie.
+    fn evenly(mut keys: Vec<Vec<u8>>, ranges: usize) -> Self {
+        keys.sort_unstable();
+        let ranges = ranges.min(keys.len());
+        let mut bounds: Vec<Vec<u8>> = (1..ranges).map(|i| keys[i * keys.len() / ranges].clone()).collect();
+        bounds.dedup();
+        // Nothing is before the first of all.
+        bounds.retain(|bound| Some(bound) != keys.first());
+        Self::between(bounds)
     }
 
     fn count(&self) -> usize {
@@ -102,33 +117,69 @@ struct Object<'a> {
     location: Location,
 }
 
-/// Objects, in no order. In pages of their own, which go back to the system, and not to a heap that many threads share.
+/// Objects, in no order. In pages of their own, which go back to the system.
 #[derive(Debug, Default)]
 struct Found {
     pieces: Vec<Piece>,
+    objects: u64,
+    /// What sorting them takes.
+    sorted_bytes: u64,
 }
 
-/// Of each object how many bytes its key has in common with the first one's, the rest of the key, its number and kind, and its location.
+/// The first object's key; then of each object how many bytes its key has in common with that, the rest of the key, its number and kind, and its location.
 #[derive(Debug)]
 struct Piece {
     bytes: AlignedBuf,
+    first_key: usize,
     used: usize,
-    first_key: Vec<u8>,
+}
+
+impl Piece {
+    fn first_key(&self) -> &[u8] {
+        &self.bytes[..self.first_key]
+    }
+
+    /// Adds something, if there is room for it.
+    fn add(&mut self, encoded: &[u8]) -> bool {
+        let fits = self.bytes.len() - self.used >= encoded.len();
+        if fits {
+            self.bytes[self.used..self.used + encoded.len()].copy_from_slice(encoded);
+            self.used += encoded.len();
+        }
+        fits
+    }
 }
 
 impl Found {
     /// Takes in an object; the buffer is for what it becomes.
     fn push(&mut self, object: &Object<'_>, encoded: &mut Vec<u8>) {
-        let shared = self.pieces.last().map_or(0, |piece| shared_prefix(&piece.first_key, object.key));
-        encode(object, shared, encoded);
-        if self.pieces.last().is_none_or(|piece| piece.bytes.len() - piece.used < encoded.len()) {
-            encode(object, object.key.len(), encoded);
-            let bytes = AlignedBuf::zeroed(PIECE_BYTES.max(encoded.len()));
-            self.pieces.push(Piece { bytes, used: 0, first_key: object.key.to_vec() });
-        }
+        self.objects += 1;
+        self.sorted_bytes += (size_of::<Sorted>() + size_of::<(u64, u32)>() + object.key.len()) as u64;
         if let Some(piece) = self.pieces.last_mut() {
-            piece.bytes[piece.used..piece.used + encoded.len()].copy_from_slice(encoded);
-            piece.used += encoded.len();
+            encode(object, shared_prefix(piece.first_key(), object.key), encoded);
+            if piece.add(encoded) {
+                return;
+            }
+        }
+        encode(object, object.key.len(), encoded);
+        let usual = PIECE_BYTES.min(PIECE_BYTES_MIN << self.pieces.len().min(8));
+        let bytes = AlignedBuf::zeroed(usual.max(object.key.len() + encoded.len()));
+        let mut piece = Piece { bytes, first_key: object.key.len(), used: 0 };
+        let has_room = piece.add(object.key) && piece.add(encoded);
+        debug_assert!(has_room);
+        self.pieces.push(piece);
+    }
+
+    /// Hands all objects on. The buffer is for keys.
+    fn each(&self, key: &mut Vec<u8>, to: &mut dyn FnMut(Object<'_>)) {
+        for piece in &self.pieces {
+            let mut reader = Reader::new(&piece.bytes[piece.first_key..piece.used]);
+            while !reader.is_empty() {
+                // Written by `encode`, and never on media.
+                let (trailer, location) = take(&mut reader, piece.first_key(), key)
+                    .unwrap_or_else(|malformed| unreachable!("an object that cannot be read: {malformed}"));
+                to(Object { key, trailer, location });
+            }
         }
     }
 }
@@ -141,6 +192,36 @@ fn encode(object: &Object<'_>, shared: usize, out: &mut Vec<u8>) {
     object.location.put(out);
 }
 
+/// What [`encode`] made of an object behind this first key; its key goes into the buffer.
+fn take(reader: &mut Reader<'_>, first_key: &[u8], key: &mut Vec<u8>) -> Decode<(Trailer, Location)> {
+    let (shared, rest) = (reader.length()?, reader.bytes()?);
+    key.clear();
+    key.extend_from_slice(&first_key[..shared]);
+    key.extend_from_slice(rest);
+    Ok((Trailer(reader.varint()?), Location::take(reader)?))
+}
+
+/// Cuts a range into about so many, in the order of keys; fewer if it has not as many keys.
+fn split(found: Vec<Found>, parts: u64) -> Vec<Vec<Found>> {
+    let objects: u64 = found.iter().map(|found| found.objects).sum();
+    let step = (objects / (parts * SPLIT_SAMPLES)).max(1);
+    let (mut keys, mut passed, mut key) = (Vec::new(), 0u64, Vec::new());
+    for found in &found {
+        found.each(&mut key, &mut |object| {
+            if passed.is_multiple_of(step) {
+                keys.push(object.key.to_vec());
+            }
+            passed += 1;
+        });
+    }
+    let ranges = Ranges::evenly(keys, parts as usize);
+    let (mut cut, mut encoded): (Vec<Found>, _) = (ranges.each(), Vec::new());
+    for found in found {
+        found.each(&mut key, &mut |object| cut[ranges.of(object.key)].push(&object, &mut encoded));
+    }
+    cut.into_iter().map(|found| vec![found]).collect()
+}
+
 /// An object of a range that is being sorted.
 #[derive(Clone, Copy, Debug)]
 struct Sorted {
@@ -151,43 +232,47 @@ struct Sorted {
     location: Location,
 }
 
-/// What was found of a range, as it is sorted: all of its keys, the objects, and by rank which of them. A thread has one for all of its ranges.
+/// A thread's place to sort what was found of one range after the other: all of its keys, the objects, and by rank which of them.
 #[derive(Debug, Default)]
-struct Unpacked {
+struct Sorting {
     keys: PageVec<u8>,
     objects: PageVec<Sorted>,
     order: PageVec<(u64, u32)>,
+    key: Vec<u8>,
 }
 
-impl Unpacked {
-    fn fill(&mut self, found: &[Found]) {
-        self.keys.truncate(0);
-        self.objects.truncate(0);
-        self.order.truncate(0);
-        for piece in found.iter().flat_map(|found| &found.pieces) {
-            let mut reader = Reader::new(&piece.bytes[..piece.used]);
-            while !reader.is_empty() {
-                // Written by `encode`, and never on media.
-                let taken = self.take(&mut reader, &piece.first_key);
-                taken.unwrap_or_else(|malformed| unreachable!("an object that cannot be read: {malformed}"));
-            }
+impl Sorting {
+    /// An index of what was found of a range, of which so many bytes at most are sorted at once.
+    fn index_within(&mut self, found: Vec<Found>, bytes_max: u64) -> Index {
+        let bytes: u64 = found.iter().map(|found| found.sorted_bytes).sum();
+        if bytes <= bytes_max {
+            return self.index_of(&found);
         }
+        let mut parts = split(found, bytes / bytes_max + 1);
+        if let [_] = &parts[..] {
+            // Versions of one key, or of two.
+            return parts.pop().map_or_else(Index::default, |found| self.index_of(&found));
+        }
+        Index::joined(parts.into_iter().map(|found| self.index_within(found, bytes_max)))
     }
 
-    fn take(&mut self, reader: &mut Reader<'_>, first_key: &[u8]) -> Decode<()> {
-        let (shared, rest) = (reader.length()?, reader.bytes()?);
-        let from = self.keys.len();
-        self.keys.extend_from_slice(&first_key[..shared]);
-        self.keys.extend_from_slice(rest);
-        let (trailer, location) = (Trailer(reader.varint()?), Location::take(reader)?);
-        self.objects.push(Sorted { from, len: shared + rest.len(), trailer, location });
-        Ok(())
+    fn fill(&mut self, found: &[Found]) {
+        let Self { keys, objects, order, key } = self;
+        keys.truncate(0);
+        objects.truncate(0);
+        order.truncate(0);
+        for found in found {
+            found.each(key, &mut |Object { key, trailer, location }| {
+                objects.push(Sorted { from: keys.len(), len: key.len(), trailer, location });
+                keys.extend_from_slice(key);
+            });
+        }
     }
 
     /// An index of what was found of a range.
     fn index_of(&mut self, found: &[Found]) -> Index {
         self.fill(found);
-        let Self { keys, objects, order } = self;
+        let Self { keys, objects, order, .. } = self;
         let key = |object: &Sorted| &keys[object.from..object.from + object.len];
         let first = objects.first().map(key).unwrap_or_default();
         let shared =
@@ -257,33 +342,50 @@ fn read_slab(
     unreadable.map_or(Ok(()), Err)
 }
 
-/// Keys that cut what these slabs have into about so many ranges, as far as a sample tells.
+/// One slot of each step, anywhere in it: flushes fill slots in the order of keys, and of those of one length the same keys would be met each time.
+struct Sampler {
+    rng: Rng,
+    step: u64,
+    passed: u64,
+    next: u64,
+}
+
+impl Sampler {
+    /// Of so many slots about `samples`.
+    fn new(slots: u64, samples: u64) -> Self {
+        let (mut rng, step) = (Rng::new(slots), (slots / samples).max(1));
+        let next = rng.below(step);
+        Self { rng, step, passed: 0, next }
+    }
+
+    /// Of the next slots those that are looked at.
+    fn of(&mut self, live: &Slots) -> Slots {
+        let mut sampled = Slots::default();
+        for slot in live.iter() {
+            if self.passed == self.next {
+                sampled.insert(slot);
+                self.next = (self.passed / self.step + 1) * self.step + self.rng.below(self.step);
+            }
+            self.passed += 1;
+        }
+        sampled
+    }
+}
+
+/// About so many ranges of what these slabs have, as far as a sample tells.
 fn learn(tiers: &Tiers, slabs: &[(Arc<Slab>, Slots)], ranges: u64) -> Result<Ranges> {
-    let small = || slabs.iter().filter(|(slab, _)| slab.meta.slot_bytes <= SAMPLED_BYTES_MAX);
-    let objects: u64 = small().map(|(_, live)| u64::from(live.count())).sum();
     if ranges < 2 {
         return Ok(Ranges::default());
     }
-    let step = objects.div_ceil(ranges * SAMPLES).max(1);
-    let (mut keys, mut passed): (Vec<Vec<u8>>, u64) = <_>::default();
-    for (slab, live) in small() {
-        let mut sampled = Slots::default();
-        for slot in live.iter() {
-            if passed.is_multiple_of(step) {
-                sampled.insert(slot);
-            }
-            passed += 1;
-        }
+    let objects = slabs.iter().map(|(_, live)| u64::from(live.count())).sum();
+    let (mut sampler, mut keys) = (Sampler::new(objects, ranges * SAMPLES), Vec::new());
+    for (slab, live) in slabs {
         // What is damaged is found again.
-        read_slab(tiers, slab, &sampled, &mut Damaged::default(), &mut |object| {
+        read_slab(tiers, slab, &sampler.of(live), &mut Damaged::default(), &mut |object| {
             keys.push(object.key.to_vec());
         })?;
     }
-    keys.sort_unstable();
-    let ranges = ranges.min(keys.len() as u64) as usize;
-    let mut bounds: Vec<Vec<u8>> = (1..ranges).map(|i| keys[i * keys.len() / ranges].clone()).collect();
-    bounds.dedup();
-    Ok(Ranges::between(bounds))
+    Ok(Ranges::evenly(keys, ranges as usize))
 }
 
 impl Scan {
@@ -334,7 +436,8 @@ pub(super) fn scan(
         found.iter_mut().zip(done.found).for_each(|(all, found)| all.push(found));
         damaged.merge(done.damaged);
     }
-    Ok((index(found, from.sched, most)?, damaged))
+    let sorted_bytes = (from.options.memory_bytes / SORTED_SHARE / u64::from(most)).max(SORTED_BYTES_MIN);
+    Ok((index(found, sorted_bytes, from.sched, most)?, damaged))
 }
 
 /// Has so many threads do some work, of which this one is the first, and waits for all of them.
@@ -359,31 +462,34 @@ fn in_threads(sched: &Sched, threads: u32, name: &str, work: Arc<dyn Fn() + Send
 struct Making {
     /// Ranges that nobody has taken, the last one first.
     ranges: Mutex<Vec<Vec<Found>>>,
+    /// What a thread sorts at once.
+    bytes_max: u64,
     made: Mutex<BTreeMap<usize, Index>>,
 }
 
 impl Making {
     /// One thread's part of the ranges.
     fn work(&self) {
-        let mut unpacked = Unpacked::default();
+        let mut sorting = Sorting::default();
         loop {
             let mut ranges = self.ranges.lock();
             let Some(found) = ranges.pop() else { return };
             let range = ranges.len();
             drop(ranges);
-            let index = unpacked.index_of(&found);
-            // Whose memory the leaves of the next may need.
-            drop(found);
+            let index = sorting.index_within(found, self.bytes_max);
             self.made.lock().insert(range, index);
         }
     }
 }
 
-/// The index of what was found, which is by range.
-fn index(found: Vec<Vec<Found>>, sched: &Sched, threads: u32) -> Result<Index> {
+/// The index of what was found, which is by range; so many bytes are sorted at once by each thread.
+fn index(found: Vec<Vec<Found>>, bytes_max: u64, sched: &Sched, threads: u32) -> Result<Index> {
     let threads = threads.min(found.len() as u32);
-    let making =
-        Arc::new(Making { ranges: Mutex::new(sched, found), made: Mutex::new(sched, BTreeMap::new()) });
+    let making = Arc::new(Making {
+        ranges: Mutex::new(sched, found),
+        bytes_max,
+        made: Mutex::new(sched, BTreeMap::new()),
+    });
     let theirs = making.clone();
     in_threads(sched, threads, "index", Arc::new(move || theirs.work()))?;
     let made = std::mem::take(&mut *making.made.lock());
@@ -424,7 +530,7 @@ mod tests {
             let (key, seq) = &objects[i * 3 % objects.len()];
             found[i % 2].push(&object(key, *seq), &mut Vec::new());
         }
-        let index = Unpacked::default().index_of(&found);
+        let index = Sorting::default().index_of(&found);
         objects.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         assert_eq!(all(&index), objects);
     }
@@ -436,10 +542,54 @@ mod tests {
         for i in 0..10_000 {
             found.push(&object(&key(i), i), &mut Vec::new());
         }
-        let bytes: usize = found.pieces.iter().map(|piece| piece.bytes.len() + piece.first_key.len()).sum();
+        let bytes: usize = found.pieces.iter().map(|piece| piece.bytes.len()).sum();
         assert!(bytes < 10_000 * 24, "{bytes}");
         let expected: Vec<_> = (0..10_000).map(|i| (key(i), i)).collect();
-        assert_eq!(all(&Unpacked::default().index_of(&[found])), expected);
+        assert_eq!(all(&Sorting::default().index_of(&[found])), expected);
+    }
+
+    #[test]
+    fn ranges_are_about_alike_whatever_the_order_that_slots_were_filled_in() {
+        // Flushes of a thousand slots in the order of keys, of which a slab has some.
+        let mut slab = Slots::default();
+        for slot in 0..8000 {
+            slab.insert(slot);
+        }
+        let key = |slot: u32| (slot % 1000).to_be_bytes().to_vec();
+        let mut sampler = Sampler::new(64_000, 64);
+        let keys: Vec<Vec<u8>> =
+            (0..8).flat_map(|_| sampler.of(&slab).iter().map(key).collect::<Vec<_>>()).collect();
+        assert_eq!(keys.len(), 64);
+        let ranges = Ranges::evenly(keys, 16);
+        let mut found = vec![0; ranges.count()];
+        (0..1000).for_each(|slot| found[ranges.of(&key(slot))] += 1);
+        assert!(found.len() > 12 && found.iter().all(|count| *count < 4 * 1000 / 16), "{found:?}");
+        // Of no keys, and of one.
+        assert_eq!([vec![], vec![key(1); 9]].map(|keys| Ranges::evenly(keys, 4).count()), [1, 1]);
+    }
+
+    #[test]
+    fn a_range_that_has_too_much_is_sorted_in_parts() {
+        let key = |i: u64| [&vec![b'k'; (i % 50) as usize * 40][..], &i.to_be_bytes()].concat();
+        let objects: Vec<(Vec<u8>, u64)> = (0..3000).map(|i| (key(i * 7919 % 3000), i)).collect();
+        let found = || {
+            let mut found = [Found::default(), Found::default()];
+            objects.iter().for_each(|(key, seq)| {
+                found[(seq % 2) as usize].push(&object(key, *seq), &mut Vec::new());
+            });
+            Vec::from(found)
+        };
+        let whole = all(&Sorting::default().index_of(&found()));
+        for bytes_max in [u64::MAX, 1 << 20, 64 << 10, 9 << 10] {
+            let mut sorting = Sorting::default();
+            assert_eq!(all(&sorting.index_within(found(), bytes_max)), whole);
+            let most = bytes_max.saturating_mul(3) / 2 + 8192;
+            assert!((sorting.keys.len() as u64) < most, "{bytes_max}");
+        }
+        // Versions of one key cannot be parted.
+        let mut one = Found::default();
+        (0..100).for_each(|seq| one.push(&object(b"key", seq), &mut Vec::new()));
+        assert_eq!(Sorting::default().index_within(vec![one], 1).entries(), 100);
     }
 
     #[test]
@@ -471,10 +621,11 @@ mod tests {
                 let mut found: Vec<[Found; 2]> = (0..4).map(|_| Default::default()).collect();
                 for (key, seq) in expected.iter().rev() {
                     let n = seq % 10_000;
-                    found[(n / 1500) as usize][(seq % 2) as usize].push(&object(key, *seq), &mut Vec::new());
+                    found[(n / 1500) as usize][usize::from(*seq >= 10_000)]
+                        .push(&object(key, *seq), &mut Vec::new());
                 }
                 let found = found.into_iter().map(Vec::from).collect();
-                let made = index(found, &sched, threads).unwrap();
+                let made = index(found, u64::MAX, &sched, threads).unwrap();
                 assert_eq!((all(&made), made.entries()), (expected.clone(), expected.len() as u64));
             }
         });
