@@ -22,7 +22,7 @@ table{border-collapse:collapse;font-size:.86rem;font-variant-numeric:tabular-num
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}th{white-space:normal}th+th{min-width:5.5rem}\
 th:first-child,td:first-child{text-align:left}th{font-weight:600;vertical-align:bottom}\
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:.8rem}\
-figure{margin:0;break-inside:avoid}figcaption{font-size:.9rem;font-weight:600}svg{width:100%;height:auto;display:block}\
+figure{margin:0;max-width:40rem;break-inside:avoid}figcaption{font-size:.9rem;font-weight:600}svg{width:100%;height:auto;display:block}\
 .key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .9em;vertical-align:-.05em}\
 .bad{color:#a40000;font-weight:600}.bar{display:inline-block;height:.7em;background:#00539c;vertical-align:middle}\
 .track{position:relative;width:11rem;height:1.1em;background:#f0f0f0;display:inline-block;vertical-align:middle}\
