@@ -250,7 +250,7 @@ impl Sorting {
         }
         let mut parts = split(found, bytes / bytes_max + 1);
         if let [_] = &parts[..] {
-            // Versions of one key, or of two.
+            // Versions of one key, as far as the sample tells.
             return parts.pop().map_or_else(Index::default, |found| self.index_of(&found));
         }
         Index::joined(parts.into_iter().map(|found| self.index_within(found, bytes_max)))
