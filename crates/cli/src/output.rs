@@ -27,7 +27,7 @@ pub(crate) fn tell_line(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a file that is whole or not there: under another name first.
+/// Writes a file that is whole or not there, wherever this process ends: under another name first.
 pub(crate) fn write_whole(path: &Path, text: &str) -> Result<()> {
     let unfinished = unfinished(path);
     fs::write(&unfinished, text).map_err(Failure::io(format!("write {}", unfinished.display())))?;

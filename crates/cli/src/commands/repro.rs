@@ -126,6 +126,7 @@ impl Args {
         let (records, models) = (plan.load.records, &plan.devices.models);
         let title = format!("{} at scale {scale}, {records} records: devices {models}", run.name);
         tell_line(&title)?;
+        // Better known before the run than after it.
         fs::create_dir_all(&self.results).map_err(Failure::io(format!("make {}", self.results.display())))?;
         check_writable(&unfinished(&path))?;
         fs::remove_file(unfinished(&path)).map_err(Failure::io(format!("write {}", path.display())))?;

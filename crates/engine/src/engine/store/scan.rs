@@ -27,9 +27,8 @@ use std::sync::Arc;
 
 /// A range has so many objects at least, on average.
 const RANGE_OBJECTS_MIN: u64 = 4096;
-/// There are so many ranges at most, and for each one so many slots are looked at to learn where it begins.
+/// There are so many ranges at most, and for each one a slot is looked at to learn where it begins: they are read one after the other.
 const RANGES_MAX: u64 = 128;
-const SAMPLES: u64 = 1;
 /// What is found of a range is kept in pieces of so many bytes, the first ones, and later of so many, unless one object takes more.
 const PIECE_BYTES_MIN: usize = 4 << 10;
 const PIECE_BYTES: usize = 16 << 10;
@@ -166,7 +165,8 @@ impl Found {
         let bytes = AlignedBuf::zeroed(usual.max(object.key.len() + encoded.len()));
         let mut piece = Piece { bytes, first_key: object.key.len(), used: 0 };
         let has_room = piece.add(object.key) && piece.add(encoded);
-        debug_assert!(has_room);
+        // Else an object would be lost without a word.
+        assert!(has_room, "a piece was made for what it has no room for");
         self.pieces.push(piece);
     }
 
@@ -378,7 +378,7 @@ fn learn(tiers: &Tiers, slabs: &[(Arc<Slab>, Slots)], ranges: u64) -> Result<Ran
         return Ok(Ranges::default());
     }
     let objects = slabs.iter().map(|(_, live)| u64::from(live.count())).sum();
-    let (mut sampler, mut keys) = (Sampler::new(objects, ranges * SAMPLES), Vec::new());
+    let (mut sampler, mut keys) = (Sampler::new(objects, ranges), Vec::new());
     for (slab, live) in slabs {
         // What is damaged is found again.
         read_slab(tiers, slab, &sampler.of(live), &mut Damaged::default(), &mut |object| {
