@@ -7,8 +7,9 @@
 //!   Levels below are on the capacity tier. A path's size is no bound: targets of nine tenths, with the default triggers,
 //!   took up to 1.8 F while the store was loaded. So writers are slowed at six files in level 0 or when half of F waits to be
 //!   merged, and wait at eight files or all of F; that keeps within F.
-//! - Memory: one cache of 75 percent of M, of which memtables (two of M/8), indexes and filters are a part; the rest is
-//!   for what RocksDB does not charge to it: with 85 percent it held 1.15 times what Cuesta did, which is more than a comparison allows. The C library's allocator is told to keep one arena (the measuring process sets
+//! - Memory: one cache of 70 percent of M, of which memtables (two of M/8), indexes and filters are a part; the rest is
+//!   for what RocksDB does not charge to it: with 85 percent it held 1.15 times what Cuesta did, with 75 1.06, which is more than a
+//!   comparison allows. The C library's allocator is told to keep one arena (the measuring process sets
 //!   MALLOC_ARENA_MAX, for all contenders): with one for each thread RocksDB held 1.7 M. Index and filter blocks have priority, those of level 0 are
 //!   pinned.
 //! - Four background jobs, as it proposes for small machines; two subcompactions.
@@ -20,7 +21,7 @@
 
 use crate::syncs;
 use cuesta_bench::Workload;
-use cuesta_bench::contender::{Contender, Setup};
+use cuesta_bench::contender::{Contender, Setup, devices_so_far};
 use rocksdb::statistics::Ticker;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Direction, IteratorMode, Options, ReadOptions,
@@ -31,9 +32,10 @@ use std::collections::BTreeMap;
 /// Which of the variants is best for a workload; by little in most.
 fn best(workload: Workload) -> &'static str {
     match workload {
-        Workload::A | Workload::E => "lru,m10",
-        Workload::B | Workload::C => "hyper,row,m4",
-        Workload::D | Workload::F => "hyper,m8",
+        Workload::Load | Workload::A => "hyper,row,m4",
+        Workload::D => "lru,m8",
+        Workload::E => "lru,m10",
+        Workload::F => "hyper,m8",
         _ => "lru,m4",
     }
 }
@@ -72,10 +74,12 @@ struct RocksDb {
     writes: WriteOptions,
     settings: String,
     scan_reads: bool,
+    /// Whether it has a tier for its log and level 0, and another.
+    tiered: bool,
 }
 
 /// Of the memory number, what the caches have.
-const CACHE_PERCENT: u64 = 75;
+const CACHE_PERCENT: u64 = 70;
 /// Of the fast tier, what the targets of levels 0 to 2 take.
 const LEVELS_PERCENT: u64 = 50;
 /// Files in level 0 at which it is merged, at which writers are slowed, and at which they wait.
@@ -163,7 +167,14 @@ pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, S
     let db = DB::open(&options, fast.path.join("store")).map_err(text)?;
     let mut writes = WriteOptions::default();
     writes.set_sync(sync);
-    Ok(Box::new(RocksDb { db, options, writes, settings, scan_reads: setup.workload == Workload::E }))
+    Ok(Box::new(RocksDb {
+        db,
+        options,
+        writes,
+        settings,
+        scan_reads: setup.workload == Workload::E,
+        tiered: capacity.is_some(),
+    }))
 }
 
 fn text(error: rocksdb::Error) -> String {
@@ -202,8 +213,8 @@ impl Contender for RocksDb {
     }
 
     /// Gets by what answered them, blocks of tables' data by whether they were cached (those that merges ask for are among them), and bytes by
-    /// cause, whichever tier they went to (log and flushes go to the fast one). Of each level, reads of files and the time that merges into it
-    /// took. What the row cache answers counts as its level's, too, and so stands apart.
+    /// cause; those written by tier, too, where devices are counted ([`by_tier`]). Of each level, reads of files and the time that merges into
+    /// it took. What the row cache answers counts as its level's, too, and so stands apart.
     fn counters(&self) -> BTreeMap<String, u64> {
         let tickers = [
             ("found:memtables", Ticker::MemtableHit),
@@ -221,6 +232,9 @@ impl Contender for RocksDb {
         let ticker =
             |(name, ticker): (&str, Ticker)| (name.to_owned(), self.options.get_ticker_count(ticker));
         let mut all: BTreeMap<String, u64> = tickers.into_iter().map(ticker).collect();
+        if let Some(counts) = devices_so_far().filter(|_| self.tiered) {
+            by_tier(&mut all, counts.tiers[1].written_bytes);
+        }
         let property = |name| self.db.property_value(name).ok().flatten().unwrap_or_default();
         all.extend(reads_by_level(&property(properties::CF_FILE_HISTOGRAM)));
         all.extend(merges_by_level(&property(properties::CFSTATS_NO_FILE_HISTOGRAM)));
@@ -236,6 +250,16 @@ impl Contender for RocksDb {
         wait.set_flush(true);
         self.db.wait_for_compact(&wait).map_err(text)
     }
+}
+
+/// Says of bytes written which tier they went to: log and flushes go to the first path, so what the other tier was written is merges'.
+fn by_tier(all: &mut BTreeMap<String, u64>, capacity_bytes: u64) {
+    for cause in ["log", "flush", "merge"] {
+        let bytes = all.remove(&format!("written:{cause}")).unwrap_or(0);
+        let fast_bytes = if cause == "merge" { bytes.saturating_sub(capacity_bytes) } else { bytes };
+        all.insert(format!("written:fast:{cause}"), fast_bytes);
+    }
+    all.insert("written:capacity:merge".to_owned(), capacity_bytes);
 }
 
 /// From lines like `** Level 1 read latency histogram (micros):` and `Count: 17 Average: ...` after each.
@@ -276,6 +300,24 @@ fn merges_by_level(text: &str) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_another_tier_was_written_is_merges() {
+        let count = |(name, bytes): (&str, u64)| (name.to_owned(), bytes);
+        let mut all: BTreeMap<String, u64> =
+            [("written:log", 5), ("written:flush", 7), ("written:merge", 30), ("read:merge", 40)]
+                .map(count)
+                .into();
+        by_tier(&mut all, 18);
+        let told = [
+            ("read:merge", 40),
+            ("written:capacity:merge", 18),
+            ("written:fast:flush", 7),
+            ("written:fast:log", 5),
+            ("written:fast:merge", 12),
+        ];
+        assert_eq!(all, told.map(count).into());
+    }
 
     #[test]
     fn levels_are_read_from_what_it_prints() {

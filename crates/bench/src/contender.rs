@@ -346,13 +346,14 @@ impl Taken {
         // The second field is a name, which may have spaces, in brackets; user and system time are fields 14 and 15.
         let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace()).into_iter().flatten();
         let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-        let counts = std::env::var_os(environment::COUNTS).and_then(|path| Self::counts(Path::new(&path)));
-        Ok(Self { cpu_seconds: ticks as f64 / TICKS_PER_SECOND, counts })
+        Ok(Self { cpu_seconds: ticks as f64 / TICKS_PER_SECOND, counts: devices_so_far() })
     }
+}
 
-    fn counts(path: &Path) -> Option<Counts> {
-        Counts::from_bytes(&std::fs::read(path).ok()?)
-    }
+/// What the devices under this process have counted since it began, where the preloaded library counts.
+pub fn devices_so_far() -> Option<Counts> {
+    let path = std::env::var_os(environment::COUNTS)?;
+    Counts::from_bytes(&std::fs::read(path).ok()?)
 }
 
 #[cfg(test)]

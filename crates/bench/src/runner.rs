@@ -27,6 +27,13 @@ pub trait Store: Sync {
     /// # Errors
     /// What the store says.
     fn scan(&self, key: &[u8], records: u64) -> Result<u64, String>;
+    /// Takes a key's value away. Traces ask for it, which only a store of ours plays.
+    ///
+    /// # Errors
+    /// What the store says; by default that it cannot.
+    fn delete(&self, key: &[u8]) -> Result<(), String> {
+        Err(format!("key {}: deletes are not among what this store is measured at", key.escape_ascii()))
+    }
 }
 
 /// How long a phase is.
@@ -326,6 +333,10 @@ impl<'a> Worker<'a> {
                     (self.choose(operation), self.shared.config.workload.scan_records(&mut self.rng));
                 self.shared.store.scan(&self.key(record), length).map(drop)
             }
+            Operation::Delete => {
+                let record = self.choose(operation);
+                self.shared.store.delete(&self.key(record))
+            }
         }
     }
 
@@ -389,6 +400,10 @@ pub(crate) mod tests {
         }
         fn write(&self, key: &[u8], value: &[u8]) -> Result<(), String> {
             self.pairs.lock().unwrap().insert(key.to_vec(), value.to_vec());
+            Ok(())
+        }
+        fn delete(&self, key: &[u8]) -> Result<(), String> {
+            self.pairs.lock().unwrap().remove(key);
             Ok(())
         }
         fn scan(&self, key: &[u8], records: u64) -> Result<u64, String> {

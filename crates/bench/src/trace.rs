@@ -1,8 +1,8 @@
 //! Playing a trace: what somebody's clients asked, line by line.
 //!
-//! A line is `time,op,key,value_bytes`: seconds, which order the lines and are otherwise not kept; `get` (or `read`) or `put`
-//! (`set`, `insert`, `update`, `write`); the key, without commas; and how long the value is, which a get may leave out. A first
-//! line that begins with `time` is a heading. All operations of a key are one thread's, in their order, and each thread goes on
+//! A line is `time,op,key,value_bytes`: seconds, which order the lines and are otherwise not kept; `get` (or `read`), `put`
+//! (`set`, `insert`, `update`, `write`) or `delete` (`remove`); the key, without commas; and how long the value is, which gets and deletes
+//! may leave out. A first line that begins with `time` is a heading. All operations of a key are one thread's, in their order, and each thread goes on
 //! as fast as it is let.
 
 use crate::distribution::fnv64;
@@ -21,7 +21,7 @@ const REPORT_STEPS: u64 = 256;
 /// A line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceStep {
-    /// A read or an update.
+    /// A read, an update or a delete.
     pub operation: Operation,
     /// Its key.
     pub key: Vec<u8>,
@@ -60,10 +60,11 @@ fn parse_line(line: &str) -> Result<(f64, TraceStep), String> {
     let operation = match operation.trim() {
         "get" | "read" => Operation::Read,
         "put" | "set" | "insert" | "update" | "write" => Operation::Update,
-        other => return Err(format!("{other:?} is no operation; use get or put")),
+        "delete" | "remove" => Operation::Delete,
+        other => return Err(format!("{other:?} is no operation; use get, put or delete")),
     };
     let value_bytes = match (rest, operation) {
-        ([] | [""], Operation::Read) => 0,
+        ([] | [""], Operation::Read | Operation::Delete) => 0,
         ([bytes], _) => bytes
             .trim()
             .parse::<usize>()
@@ -109,6 +110,7 @@ pub fn play(
                     found = value.is_some();
                     right = value.is_none_or(|value| check_value(record, value));
                 }),
+                Operation::Delete => store.delete(&step.key),
                 _ => store.write(&step.key, &value_of(record, number, step.value_bytes)),
             };
             times.record(step.operation, began.elapsed());
@@ -145,18 +147,20 @@ mod tests {
 
     #[test]
     fn a_trace_is_read_and_played() {
-        let text = "time,op,key,value_bytes\n0.5,put,a,100\n0.5,set,b,24\n1,get,a,\n2,read,c\n3,update,a,30\n4,get,a,30\n";
+        let text = "time,op,key,value_bytes\n0.5,put,a,100\n0.5,set,b,24\n1,get,a,\n2,read,c\n3,update,a,30\n4,get,a,30\n\
+                    5,delete,b\n5,remove,d,\n6,get,b,\n";
         let steps = read_trace(text.as_bytes()).unwrap();
-        assert_eq!(steps.len(), 6);
+        assert_eq!(steps.len(), 9);
         assert_eq!(
             (steps[1].operation, &steps[1].key[..], steps[1].value_bytes),
             (Operation::Update, &b"b"[..], 24)
         );
         let store = Map::default();
         let result = play(&store, &steps, 3, &|_| {}).unwrap();
-        assert_eq!(result.not_found, 1);
+        // Of c, which nobody wrote, and of b, which was deleted.
+        assert_eq!(result.not_found, 2);
         let counts: Vec<_> = result.operations.iter().map(|done| (done.operation, done.count)).collect();
-        assert_eq!(counts, [(Operation::Read, 3), (Operation::Update, 3)]);
+        assert_eq!(counts, [(Operation::Read, 4), (Operation::Update, 3), (Operation::Delete, 2)]);
         store.spoil();
         assert!(play(&store, &steps[2..3], 1, &|_| {}).unwrap_err().contains("never written"));
     }

@@ -102,11 +102,14 @@ pub enum Operation {
     Scan,
     /// Reads a record and overwrites it.
     ReadModifyWrite,
+    /// Deletes a record; only traces do.
+    Delete,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite, Self::Delete];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -116,6 +119,7 @@ impl Operation {
             Self::Insert => "insert",
             Self::Scan => "scan",
             Self::ReadModifyWrite => "read-modify-write",
+            Self::Delete => "delete",
         }
     }
 }

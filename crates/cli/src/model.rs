@@ -1,7 +1,7 @@
 //! Tiers on modelled devices, for `cuesta bench --model`.
 
 use crate::failure::{Failure, Result};
-use crate::output::print_line;
+use crate::output::Say;
 use cuesta::{Options, World};
 use cuesta_device::{Directory, FileDirectory, PacedDirectory};
 use cuesta_model::{Kept, Modelled, Spec, parse};
@@ -70,11 +70,11 @@ impl Models {
 
 impl Running {
     /// How well the models were kept, in words.
-    pub(crate) fn report(&self) -> Result<()> {
+    pub(crate) fn report(&self, say: Say) -> Result<()> {
         for (tier, model) in &self.0 {
             let (spec, kept) = (model.spec(), model.kept());
             let share = |part: u64| 100.0 * part as f64 / kept.calls.max(1) as f64;
-            print_line(&format!(
+            say(&format!(
                 "  {tier} was modelled as {} ({} µs read, {} µs write): of {} calls {:.2} % took longer for real, {:.2} % were \
                  shorter than one can sleep",
                 spec.name,

@@ -27,6 +27,9 @@ pub(crate) fn tell_line(text: &str) -> Result<()> {
     }
 }
 
+/// How lines are shown: by [`print_line`] or [`tell_line`].
+pub(crate) type Say = fn(&str) -> Result<()>;
+
 /// Writes a file that is whole or not there, wherever this process ends: under another name first.
 pub(crate) fn write_whole(path: &Path, text: &str) -> Result<()> {
     let unfinished = unfinished(path);

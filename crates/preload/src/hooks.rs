@@ -83,6 +83,15 @@ fn opens(descriptor: c_int, flags: c_int) -> c_int {
     descriptor
 }
 
+/// Bytes of a file; as many as there can be where that is not known.
+fn length(descriptor: c_int) -> off_t {
+    // SAFETY: all zero is a value of it, and it is ours to be written.
+    unsafe {
+        let mut stat = std::mem::zeroed::<libc::stat>();
+        if libc::fstat(descriptor, &mut stat) == 0 { stat.st_size } else { off_t::MAX }
+    }
+}
+
 /// A call that returns 0 when it has synced, written back or cut a file.
 fn settles(
     descriptor: c_int,
@@ -207,7 +216,12 @@ hook!([sync_file_range]
     let waits = flags & (libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER) != 0;
     settles(descriptor, real, |tiers, file, began| tiers.write_back(file, began, waits))
 });
-// Room costs nothing, as where a file system keeps its own log in memory until the next sync.
+// Room costs nothing, as where a file system keeps its own log in memory until the next sync. A hole as long as the file leaves it
+// as empty as a cut does.
+hook!([fallocate, fallocate64] (descriptor: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int, |real| {
+    let hole = mode & libc::FALLOC_FL_PUNCH_HOLE != 0 && offset == 0;
+    settles(descriptor, real, |tiers, file, _| if hole && bytes >= length(descriptor) { tiers.emptied(file) })
+});
 hook!([ftruncate, ftruncate64] (descriptor: c_int, bytes: off_t) -> c_int,
     |real| settles(descriptor, real, |tiers, file, _| if bytes == 0 { tiers.emptied(file) }));
 

@@ -8,7 +8,7 @@ use crate::measure::process::Devices;
 use crate::measure::run::{Plan, Record, Stage, entries};
 use crate::measure::{self, page, report};
 use crate::model::{Models, TIERS};
-use crate::output::{check_writable, print_line, tell_line};
+use crate::output::{Say, check_writable, print_line, tell_line};
 use crate::size::{Place, Size, human};
 use crate::store::ShapeArgs;
 use cuesta::{Create, Demotion, Durability, Options, Profile, PromoteReads, TierOptions};
@@ -214,6 +214,11 @@ impl Args {
         self.json.iter().chain(&self.report).try_for_each(|path| check_writable(path))
     }
 
+    /// Who wants files gets them, whoever reads what is printed.
+    fn say(&self) -> Say {
+        if self.json.is_some() || self.report.is_some() { tell_line } else { print_line }
+    }
+
     /// What the tiers are called, fastest first.
     fn tier_names(&self) -> [&'static str; 2] {
         if self.pmem.is_some() { ["pmem", ""] } else { TIERS }
@@ -316,8 +321,7 @@ fn run_against(args: &Args) -> Result<Outcome> {
         args.seed
     );
     args.check_outputs()?;
-    // Who wants files gets them, whoever reads what is printed.
-    let say = if args.json.is_some() || args.report.is_some() { tell_line } else { print_line };
+    let say = args.say();
     say(&title)?;
     let mut record = Record::new(title, &plan);
     if let Some(price) = record.dollars_per_gigabyte {

@@ -7,8 +7,8 @@ use cuesta_device::FileDirectory;
 use cuesta_device::mapped::{FileMaps, Mapping, Region, Timing, Toll, begin_operation, touched};
 use cuesta_sched::Sched;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Persistent memory that another stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +66,14 @@ struct Counting {
 pub(crate) struct Cuesta {
     pub(crate) db: Db,
     counting: Option<Counting>,
+    /// The first error of an operation. A benchmark knows it as text, which no exit code can be told from.
+    failed: Mutex<Option<cuesta::Error>>,
 }
 
 impl Cuesta {
     /// One that is open.
     pub(crate) fn new(db: Db) -> Self {
-        Self { db, counting: None }
+        Self { db, counting: None, failed: Mutex::new(None) }
     }
 
     /// Opens one, on modelled memory where a model is given.
@@ -79,7 +81,7 @@ impl Cuesta {
         let Some(model) = model else { return Ok(Self::new(Db::open(options)?)) };
         let (world, toll) = model.world(options)?;
         let counting = Counting { toll, gets: Touches::default(), scans: Touches::default() };
-        Ok(Self { db: Db::open_in(options, world)?, counting: Some(counting) })
+        Ok(Self { counting: Some(counting), ..Self::new(Db::open_in(options, world)?) })
     }
 
     /// Cache lines of persistent memory by name: `touched:gets`, `touched:scans` and `touched` by everybody, each in lines and, with
@@ -100,6 +102,18 @@ impl Cuesta {
         counts
     }
 
+    /// The first error of an operation, once.
+    pub(crate) fn take_failure(&self) -> Option<cuesta::Error> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// An error as text; the first is kept.
+    fn told(&self, error: cuesta::Error) -> String {
+        let text = error.to_string();
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        text
+    }
+
     /// Does one operation, and adds what it touched.
     fn count<T>(&self, of: impl Fn(&Counting) -> &Touches, operation: impl FnOnce() -> T) -> T {
         let Some(counting) = &self.counting else { return operation() };
@@ -116,12 +130,16 @@ impl Cuesta {
 impl Store for Cuesta {
     fn read(&self, key: &[u8], see: &mut dyn FnMut(Option<&[u8]>)) -> std::result::Result<(), String> {
         let value = self.count(|counting| &counting.gets, || self.db.get(key));
-        see(value.map_err(|error| error.to_string())?.as_deref());
+        see(value.map_err(|error| self.told(error))?.as_deref());
         Ok(())
     }
 
     fn write(&self, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
-        self.db.put(key, value).map(drop).map_err(|error| error.to_string())
+        self.db.put(key, value).map(drop).map_err(|error| self.told(error))
+    }
+
+    fn delete(&self, key: &[u8]) -> std::result::Result<(), String> {
+        self.db.delete(key).map(drop).map_err(|error| self.told(error))
     }
 
     fn scan(&self, key: &[u8], records: u64) -> std::result::Result<u64, String> {
@@ -129,7 +147,7 @@ impl Store for Cuesta {
             let pairs = self.db.scan(Range::from(key..).with_limit(records))?;
             pairs.map(|pair| pair.map(|_| 1)).sum()
         };
-        self.count(|counting| &counting.scans, scan).map_err(|error| error.to_string())
+        self.count(|counting| &counting.scans, scan).map_err(|error| self.told(error))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::endurance;
 use super::plot::{self, Axis, Line, colour, css};
-use super::report::{middle, short, unchecked};
+use super::report::{memory_kept, middle, short, unchecked};
 use super::run::{Record, Turn};
 use super::summary::{Numbers, Quartiles, Ratio, memory_apart, turns, workloads};
 use crate::failure::{Failure, Result};
@@ -81,6 +81,9 @@ fn contenders(html: &mut String, record: &Record) -> std::fmt::Result {
         write!(html, "{}{}", key(i), text(&contender.name))?;
     }
     html.push_str("</p>");
+    if let Some(kept) = memory_kept(record) {
+        write!(html, "<p>Contenders were {}.</p>", text(&kept))?;
+    }
     for contender in &record.contenders {
         let settings: std::collections::BTreeSet<&String> = contender.settings.values().collect();
         let settings: Vec<String> = settings.into_iter().map(|settings| text(settings)).collect();

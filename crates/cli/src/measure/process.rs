@@ -1,20 +1,28 @@
 //! A contender: a process that answers requests (`cuesta_bench::contender`), under the preloaded library that counts what it
 //! asks of devices and makes these as slow as their models. Without models it need not be there; nothing is counted then.
 //!
+//! Where the kernel lets us, each is in a memory group (`super::memory_group`). One that says nothing for half an hour is ended.
+//!
 //! Library and peers are looked for beside this program, or where `CUESTA_PRELOAD` and `CUESTA_PEERS` say.
 
+use super::memory_group::MemoryGroup;
 use crate::failure::{Failure, Result};
+use crate::size::human;
 use cuesta_bench::contender::{Answer, Ran, Request};
 use cuesta_model::{Report, environment};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 /// Peers that there are.
 const PEERS: [&str; 3] = ["rocksdb", "fjall", "redb"];
 /// Cuesta's own name among contenders.
 pub(crate) const CUESTA: &str = "cuesta";
+/// Nobody says nothing for so long, unless it hangs: operations are told of as they are done, and merges end.
+const SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 /// Names of the files beside this program.
 const LIBRARY: &str = "libcuesta_preload.so";
 const PEERS_PROGRAM: &str = "cuesta-peers";
@@ -59,7 +67,11 @@ pub(crate) struct Process {
     dir: PathBuf,
     child: Child,
     requests: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    answers: Receiver<io::Result<String>>,
+    /// How long it may say nothing.
+    silence_max: Duration,
+    /// Removed after it has ended.
+    group: Option<MemoryGroup>,
     /// Where the library reports, if there is one.
     report: Option<PathBuf>,
 }
@@ -94,11 +106,15 @@ fn program(kind: &str) -> Result<PathBuf> {
     }
 }
 
+/// Whether its tier is a file that it maps, as persistent memory is.
+pub(crate) fn maps_its_tier(kind: &str) -> bool {
+    split(kind).1.split(',').any(|word| word.starts_with("pmem="))
+}
+
 /// The library for this contender. One that maps its tier has none: the library refuses mappings, which get around what it counts, and
 /// cache lines are counted by the contender itself.
 fn library_of(kind: &str, devices: &Devices) -> Result<Option<PathBuf>> {
-    let maps = split(kind).1.split(',').any(|word| word.starts_with("pmem="));
-    if maps { Ok(None) } else { library(devices) }
+    if maps_its_tier(kind) { Ok(None) } else { library(devices) }
 }
 
 /// Whether what a contender needs is there and knows what it is set to, before anybody has run for minutes.
@@ -124,9 +140,17 @@ fn command(kind: &str) -> Result<Command> {
 }
 
 impl Process {
-    /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path.
-    pub(crate) fn start(name: &str, kind: &str, dir: &Path, devices: &Devices) -> Result<Self> {
+    /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path; in a memory group of so many bytes.
+    pub(crate) fn start(
+        name: &str,
+        kind: &str,
+        dir: &Path,
+        devices: &Devices,
+        group_bytes: Option<u64>,
+    ) -> Result<Self> {
         let mut command = command(kind)?;
+        let make = |bytes| MemoryGroup::make(bytes).map_err(Failure::Input);
+        let group = group_bytes.map(make).transpose()?;
         let report = library_of(kind, devices)?.map(|library| {
             let report = dir.join("report");
             let (fast, capacity) = (dir.join("fast"), dir.join("capacity"));
@@ -149,8 +173,19 @@ impl Process {
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::Input(format!("{name} has no input or output")));
         };
-        let (requests, answers) = (Some(requests), BufReader::new(answers));
-        Ok(Self { name: name.to_owned(), dir: dir.to_owned(), child, requests, answers, report })
+        let process = Self {
+            name: name.to_owned(),
+            dir: dir.to_owned(),
+            child,
+            requests: Some(requests),
+            answers: lines(answers),
+            silence_max: SILENCE_MAX,
+            group,
+            report,
+        };
+        // It waits for what it is asked, and has taken next to nothing so far.
+        process.group.as_ref().map_or(Ok(()), |group| group.take_in(process.child.id()))?;
+        Ok(process)
     }
 
     /// What it answers; progress is told on the way.
@@ -161,10 +196,16 @@ impl Process {
             return Err(self.ended());
         }
         loop {
-            let mut line = String::new();
-            if self.answers.read_line(&mut line).map_err(|error| self.failed(&error.to_string()))? == 0 {
-                return Err(self.ended());
-            }
+            let line = match self.answers.recv_timeout(self.silence_max) {
+                Ok(line) => line.map_err(|error| self.failed(&error.to_string()))?,
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Err(RecvTimeoutError::Timeout) => {
+                    let minutes = self.silence_max.as_secs() / 60;
+                    let why = format!("it has said nothing for {minutes} minutes, and was ended");
+                    self.child.kill().ok();
+                    return Err(self.failed(&why));
+                }
+            };
             match serde_json::from_str(&line) {
                 Ok(Answer::Progress(done)) => progress(done),
                 Ok(Answer::Failed(why)) => return Err(self.failed(&why)),
@@ -215,11 +256,25 @@ impl Process {
 
     fn ended(&mut self) -> Failure {
         drop(self.requests.take());
-        match self.child.wait() {
-            Ok(status) => self.failed(&format!("it ended ({status})")),
-            Err(error) => self.failed(&error.to_string()),
+        match (self.child.wait(), &self.group) {
+            (Ok(_), Some(group)) if group.is_exceeded() => {
+                let bytes = human(group.bytes());
+                self.failed(&format!("it wanted more than {bytes} of memory; --memory gives everybody more"))
+            }
+            (Ok(status), _) => self.failed(&format!("it ended ({status})")),
+            (Err(error), _) => self.failed(&error.to_string()),
         }
     }
+}
+
+/// What is said, line by line, until its other end is closed.
+fn lines(answers: ChildStdout) -> Receiver<io::Result<String>> {
+    let (say, lines) = sync_channel(1);
+    std::thread::spawn(move || {
+        // Nobody listens any more: so be it.
+        BufReader::new(answers).lines().try_for_each(|line| say.send(line)).ok();
+    });
+    lines
 }
 
 impl Drop for Process {
@@ -236,6 +291,46 @@ impl Drop for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A contender that is a shell script.
+    fn script(script: &str, silence_max: Duration, group: Option<MemoryGroup>) -> Process {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (requests, answers) = (child.stdin.take(), lines(child.stdout.take().unwrap()));
+        let (name, dir) = ("it".to_owned(), PathBuf::from("there"));
+        group.iter().for_each(|group| group.take_in(child.id()).unwrap());
+        Process { name, dir, child, requests, answers, silence_max, group, report: None }
+    }
+
+    #[test]
+    fn who_says_nothing_is_ended_and_who_ends_is_told_of() {
+        let ask = |text: &str, silence_max| {
+            let mut process = script(text, silence_max, None);
+            let failed = process.ask(&Request::Close, &|_| {}).unwrap_err().to_string();
+            assert!(process.child.wait().is_ok());
+            failed
+        };
+        let told = ask("read request; exec sleep 1000", Duration::from_millis(50));
+        assert!(told.contains("it in there") && told.contains("said nothing"), "{told}");
+        let told = ask("read request; exit 9", SILENCE_MAX);
+        assert!(told.contains("it ended (exit status: 9)"), "{told}");
+        let told = ask("read request; echo no", SILENCE_MAX);
+        assert!(told.contains("answered \"no\""), "{told}");
+    }
+
+    #[test]
+    fn who_wants_more_memory_than_its_group_has_is_told_of() {
+        let group = match MemoryGroup::make(32 << 20) {
+            Ok(group) => group,
+            Err(why) => return println!("not tried, since there can be no group here: {why}"),
+        };
+        // A buffer of so many bytes, read into.
+        let text = "read request; exec dd if=/dev/zero of=/dev/null bs=200000000 count=1";
+        let mut process = script(text, SILENCE_MAX, Some(group));
+        let told = process.ask(&Request::Close, &|_| {}).unwrap_err().to_string();
+        assert!(told.contains("wanted more than 32.0 MiB of memory") && told.contains("--memory"), "{told}");
+    }
 
     #[test]
     fn who_maps_its_tier_is_not_counted_by_a_library_that_refuses_mappings() {

@@ -3,6 +3,7 @@
 use super::endurance;
 use super::run::{Contender, Record, Turn};
 use super::summary::{Numbers, Quartiles, burnt, memory_apart, turns};
+use crate::size::human;
 use cuesta_bench::Workload;
 
 /// A number with as many digits as tell something.
@@ -110,6 +111,15 @@ pub(crate) fn unchecked(contender: &Contender) -> Option<&'static str> {
     (!ended).then_some("not checked, since not all of its calls were counted")
 }
 
+/// What keeps the contenders' memory alike, where several were measured.
+pub(crate) fn memory_kept(record: &Record) -> Option<String> {
+    let group = |bytes: u64| format!("each in a memory group of the kernel's, of {}", human(bytes));
+    let none = |why: &String| {
+        format!("in no memory group of the kernel's ({why}): peaks of memory are what is told")
+    };
+    record.memory_group_bytes.map(group).or_else(|| record.no_memory_group.as_ref().map(none))
+}
+
 /// What is to be known of all: whether the figures say anything.
 pub(crate) fn validity(record: &Record) -> Vec<String> {
     let line = |contender: &Contender| {
@@ -129,7 +139,8 @@ pub(crate) fn validity(record: &Record) -> Vec<String> {
         });
         format!("  {}: {why}{burnt}{memory}", contender.name)
     };
-    record.contenders.iter().map(line).collect()
+    let kept = memory_kept(record).map(|kept| format!("  contenders were {kept}"));
+    kept.into_iter().chain(record.contenders.iter().map(line)).collect()
 }
 
 #[cfg(test)]

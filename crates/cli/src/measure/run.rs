@@ -9,8 +9,9 @@
 //! Workloads that insert come last, whatever order they were named in.
 
 use super::endurance::{self, Lifetime};
+use super::memory_group;
 use super::place::make_room;
-use super::process::{CUESTA, Devices, Process, check, check_peer, knows_tiers};
+use super::process::{CUESTA, Devices, Process, check, check_peer, knows_tiers, maps_its_tier};
 use super::summary::{Ratio, invalid, ratios};
 use crate::failure::{Failure, Result};
 use crate::output::{COUNT_UP, progress, reveal};
@@ -124,6 +125,11 @@ pub(crate) struct Record {
     /// Of each contender that has both tiers, and the memory number.
     pub(crate) fast_bytes: u64,
     pub(crate) memory_bytes: u64,
+    /// What each contender's memory group may take, or why there are none.
+    #[serde(default)]
+    pub(crate) memory_group_bytes: Option<u64>,
+    #[serde(default)]
+    pub(crate) no_memory_group: Option<String>,
     /// Of the machine.
     pub(crate) processors: u32,
     /// The first is ours.
@@ -161,6 +167,8 @@ impl Record {
             durability: plan.durability.clone(),
             fast_bytes: plan.fast_bytes,
             memory_bytes: plan.memory_bytes,
+            memory_group_bytes: None,
+            no_memory_group: None,
             processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             contenders: Vec::new(),
             turns: Vec::new(),
@@ -293,6 +301,10 @@ pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result
         });
         players.push((Player { name, spread, dir, made: false, process: None, records: 0 }, kind));
     }
+    let groups = memory_groups(plan, &dir);
+    record.no_memory_group = groups.as_ref().err().cloned();
+    record.memory_group_bytes = groups.ok();
+    let group = record.memory_group_bytes;
     let order = plan.order();
     let loads = if order.is_empty() { plan.rounds } else { 1 };
     for round in 0..loads {
@@ -300,7 +312,7 @@ pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result
             finish(player, record)?;
             prepare(&player.dir)?;
             player.made = true;
-            player.process = Some(Process::start(&player.name, kind, &player.dir, &plan.devices)?);
+            player.process = Some(Process::start(&player.name, kind, &player.dir, &plan.devices, group)?);
             player.records = 0;
             open(plan, player, Workload::Load, record)?;
             turn(player, plan.load.clone(), round, record)?;
@@ -313,7 +325,8 @@ pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result
         for (player, kind) in &mut players {
             if let Some(process) = player.process.take_if(|_| plan.killed) {
                 process.kill()?;
-                player.process = Some(Process::start(&player.name, kind, &player.dir, &plan.devices)?);
+                let started = Process::start(&player.name, kind, &player.dir, &plan.devices, group);
+                player.process = Some(started?);
             }
             open(plan, player, workload, record)?;
             if let Some(warm_up) = warm_up {
@@ -338,6 +351,16 @@ pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result
         finish(player, record)?;
     }
     Ok(())
+}
+
+/// What the memory group of each contender under `dir` may take; or why there are none.
+fn memory_groups(plan: &Plan, dir: &Path) -> std::result::Result<u64, String> {
+    if plan.entries.iter().any(|entry| maps_its_tier(&entry.kind)) {
+        return Err("persistent memory is mapped, and would count".to_owned());
+    }
+    let bytes = memory_group::bytes_for(plan.memory_bytes);
+    let there = dir.ancestors().find(|dir| dir.is_dir()).ok_or("there is no such directory")?;
+    memory_group::check(there, bytes).map(|()| bytes)
 }
 
 /// Every second round the other way about: who is first has no advantage.

@@ -343,7 +343,7 @@ fn a_full_disk_ends_a_benchmark_with_its_name_and_what_was_measured_is_kept() {
     ];
     let Some(output) = on_a_small_disk(&shell, 24, &args) else { return };
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(6) && told.contains("small/store"), "{output:?}");
+    assert!(output.status.code() == Some(5) && told.contains("small/store"), "{output:?}");
     let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["phases"].as_array().unwrap().len(), 2, "{json}");
@@ -351,14 +351,33 @@ fn a_full_disk_ends_a_benchmark_with_its_name_and_what_was_measured_is_kept() {
 }
 
 #[test]
+fn a_benchmark_that_ends_in_a_file_goes_on_when_nobody_reads_what_it_prints_any_more() {
+    let shell = Shell::new();
+    let phases_of = |outputs: &str| {
+        let args = format!("bench --records 20000 --ops 20000 --memory 8MiB --workload load,a,c{outputs}");
+        let mut command = shell.command(&args.split(' ').collect::<Vec<_>>());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let json = std::fs::read_to_string(shell.path().join("out.json")).ok()?;
+        Some(serde_json::from_str::<serde_json::Value>(&json).unwrap()["phases"].as_array()?.len())
+    };
+    assert_eq!((phases_of(""), phases_of(" --json out.json")), (None, Some(3)));
+}
+
+#[test]
 fn a_trace_is_played_and_its_bad_lines_are_named() {
     let shell = Shell::new();
-    shell.write("trace.csv", "time,op,key,value_bytes\n0,put,a,100\n1,get,a,\n2,get,b,\n");
+    shell.write(
+        "trace.csv",
+        "time,op,key,value_bytes\n0,put,a,100\n1,get,a,\n2,get,b,\n3,delete,a,\n4,get,a,\n",
+    );
     let told = shell.ok(&["bench", "--trace", "trace.csv", "--json", "out.json"]);
-    assert!(told.contains("a trace of 3 operations") && told.contains("1 reads found no value"), "{told}");
+    assert!(told.contains("a trace of 5 operations") && told.contains("2 reads found no value"), "{told}");
     let json = std::fs::read_to_string(shell.path().join("out.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["phases"][0]["result"]["operations"][0]["count"], 2, "{json}");
+    assert_eq!(json["phases"][0]["result"]["operations"][0]["count"], 3, "{json}");
     shell.write("bad.csv", "0,put,a,100\n1,fly,a,\n");
     let (code, told) = shell.fails(&["bench", "--trace", "bad.csv"]);
     assert!(

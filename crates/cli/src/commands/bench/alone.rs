@@ -12,7 +12,7 @@ use crate::measure::process::CUESTA;
 use crate::measure::run::{Best, Contender, Plan, Record, Turn};
 use crate::measure::{report, summary};
 use crate::model::{KeptBy, Running, TIERS};
-use crate::output::{COUNT, COUNT_UP, print_line, progress, reveal};
+use crate::output::{COUNT, COUNT_UP, Say, progress, reveal};
 use crate::size::human;
 use crate::store::durable_by;
 use cuesta::{Cause, Db, Stats};
@@ -49,10 +49,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         make_room(&tier.path)?;
     }
     args.check_outputs()?;
+    let say = args.say();
     let title = title(args, &steps);
-    print_line(&title)?;
+    say(&title)?;
     for (name, tier) in args.tier_names().into_iter().zip(&options.tiers) {
-        print_line(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
+        say(&format!("{name}: {} of {}", tier.path.display(), human(tier.capacity_bytes)))?;
     }
     let [fast_bytes, capacity_bytes] =
         [0, 1].map(|i| options.tiers.get(i).map_or(0, |tier| tier.capacity_bytes));
@@ -69,10 +70,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         None => (Cuesta::open(&options, args.pmem_model)?, Running::default()),
     };
     if let Some(persistence) = store.db.stats().tiers.first().and_then(|tier| tier.persistence.clone()) {
-        print_line(&durable_by(&persistence))?;
+        say(&durable_by(&persistence))?;
     }
     let mut alone = Alone {
         args,
+        say,
         record,
         plan,
         store: &store,
@@ -88,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         invalid: None,
     });
     if let Some(price) = alone.record.dollars_per_gigabyte {
-        print_line(&format!("tiers of these sizes cost {price:.2} $/GB"))?;
+        say(&format!("tiers of these sizes cost {price:.2} $/GB"))?;
     }
     let ran = match steps.is_empty() {
         true => alone.run_phases(),
@@ -96,6 +98,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     };
     let judged = alone.judge(kernel_before);
     let Alone { record, phases, places, .. } = alone;
+    let failed = store.take_failure();
     let closed = store.db.close().map_err(Failure::from);
     // Phases that ended are told of, whatever happened to the next.
     let written = to_json(&record).and_then(|mut all| {
@@ -109,7 +112,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     });
     // An error of the store's names a file; which disk that is on is for us to say.
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    let ran = ran.map_err(|failure| Failure::At(places.join(" and "), Box::new(failure)));
+    let ran = ran.map_err(|failure| {
+        Failure::At(places.join(" and "), Box::new(failed.map_or(failure, Failure::Store)))
+    });
     ran.and(judged).and(closed).and(written).map(|()| Outcome::Done)
 }
 
@@ -139,6 +144,7 @@ fn title(args: &Args, steps: &[TraceStep]) -> String {
 /// A store that runs by itself, and what is known of it so far.
 struct Alone<'a> {
     args: &'a Args,
+    say: Say,
     store: &'a Cuesta,
     models: &'a Running,
     /// Where its tiers are.
@@ -160,15 +166,15 @@ impl Alone<'_> {
         })?;
         self.store.db.wait_for_background()?;
         let (time, stats) = (began.elapsed(), self.store.db.stats());
-        report_phase("trace", &result, &before, &stats)?;
-        self.models.report()?;
+        report_phase(self.say, "trace", &result, &before, &stats)?;
+        self.models.report(self.say)?;
         let counts = counts([&before, &stats], [&kept, &self.models.kept()]);
         let burnt = Duration::from_nanos(counts.burnt_nanos);
         self.burnt = summary::share(burnt, time, self.record.processors);
         let written = [0, 1].map(|i| counts.tiers[i].written_bytes);
         let wear = Wear { has: self.tiers(), operations, written };
         let lifetimes = endurance::of_wear(&self.plan, CUESTA, &wear);
-        report_lifetimes(&lifetimes)?;
+        report_lifetimes(self.say, &lifetimes)?;
         self.phases.push(json!({
             "trace": self.args.trace,
             "result": result,
@@ -214,14 +220,14 @@ impl Alone<'_> {
         let stats = self.store.db.stats();
         ran.usage.counts = Some(counts([&before, &stats], [&kept, &self.models.kept()]));
         let Ran { result, records, usage } = &ran;
-        report_phase(workload.name(), &result.measured, &before, &stats)?;
-        report_touched(&result.measured, &usage.counters)?;
+        report_phase(self.say, workload.name(), &result.measured, &before, &stats)?;
+        report_touched(self.say, &result.measured, &usage.counters)?;
         let oracle = self.oracle(result, &before, &stats);
         if let Some(oracle) = &oracle {
-            oracle.report()?;
+            oracle.report(self.say)?;
             self.record.best.insert(workload.name().to_owned(), oracle.best);
         }
-        self.models.report()?;
+        self.models.report(self.say)?;
         let records = *records;
         self.phases.push(json!({
             "result": result,
@@ -238,7 +244,7 @@ impl Alone<'_> {
             ran,
         });
         let lifetimes = endurance::lifetimes(&self.plan, &self.record, workload);
-        report_lifetimes(&lifetimes)?;
+        report_lifetimes(self.say, &lifetimes)?;
         if !lifetimes.is_empty() {
             self.record.lifetimes.insert(workload.name().to_owned(), lifetimes);
         }
@@ -274,8 +280,8 @@ impl Alone<'_> {
         });
         let invalid = summary::invalid(&self.record, &self.record.contenders[0]);
         self.record.contenders[0].invalid = invalid.or_else(|| summary::waited_too_long(self.burnt?));
-        print_line("")?;
-        report::validity(&self.record).iter().try_for_each(|line| print_line(line))
+        (self.say)("")?;
+        report::validity(&self.record).iter().try_for_each(|line| (self.say)(line))
     }
 }
 
@@ -307,12 +313,12 @@ fn counts_so_far(stats: &Stats, kept: &KeptBy) -> Counts {
     counts
 }
 
-fn report_lifetimes(lifetimes: &[Lifetime]) -> Result<()> {
-    endurance::lines(lifetimes).iter().try_for_each(|line| print_line(&format!("  {line}")))
+fn report_lifetimes(say: Say, lifetimes: &[Lifetime]) -> Result<()> {
+    endurance::lines(lifetimes).iter().try_for_each(|line| say(&format!("  {line}")))
 }
 
 /// Cache lines that operations touched, where persistent memory is modelled.
-fn report_touched(measured: &Measured, touched: &BTreeMap<String, u64>) -> Result<()> {
+fn report_touched(say: Say, measured: &Measured, touched: &BTreeMap<String, u64>) -> Result<()> {
     let count = |operations: &[Operation]| -> u64 {
         let of = measured.operations.iter().filter(|of| operations.contains(&of.operation));
         of.map(|of| of.count).sum()
@@ -322,11 +328,11 @@ fn report_touched(measured: &Measured, touched: &BTreeMap<String, u64>) -> Resul
         let (lines, count) = (touched.get(&format!("touched:{name}")), count(operations));
         if let Some(lines) = lines.filter(|_| count > 0) {
             let each = *lines as f64 / count as f64;
-            print_line(&format!("  cache lines of persistent memory touched by {name}: {each:.1} each"))?;
+            say(&format!("  cache lines of persistent memory touched by {name}: {each:.1} each"))?;
         }
     }
     if let (Some(read), Some(written)) = (touched.get("touched"), touched.get("lines:written")) {
-        print_line(&format!(
+        say(&format!(
             "  lines of persistent memory, merges included: {} read, {} written back",
             human(read * LINE_BYTES),
             human(written * LINE_BYTES)
@@ -346,10 +352,10 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn report(&self) -> Result<()> {
+    fn report(&self, say: Say) -> Result<()> {
         let ceiling =
             self.best.ceiling.map(|rate| format!(", so at most {rate:.0} reads/s by these clients"));
-        print_line(&format!(
+        say(&format!(
             "  reads that reached the capacity tier: {:.1} %; the best static placement sends {:.1} % there{}",
             100.0 * self.measured,
             100.0 * self.best.below,
@@ -373,13 +379,13 @@ fn shown<T>(
     ran.map_err(Failure::Input)
 }
 
-fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
+fn report_phase(say: Say, name: &str, result: &Measured, before: &Stats, after: &Stats) -> Result<()> {
     let rate = result.operations_per_second;
-    print_line(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
-    print_line("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;
+    say(&format!("\n{name}: {rate:.0} operations/s ({:.1} s)", result.seconds))?;
+    say("  latency in µs          count     mean      p50      p90      p99    p99.9      max")?;
     for line in &result.operations {
         let l = &line.latency;
-        print_line(&format!(
+        say(&format!(
             "  {:<18} {:>9} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>8.0}",
             line.operation.name(),
             line.count,
@@ -392,9 +398,9 @@ fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) ->
         ))?;
     }
     if result.not_found > 0 {
-        print_line(&format!("  {} reads found no value", result.not_found))?;
+        say(&format!("  {} reads found no value", result.not_found))?;
     }
-    print_line("  tier         used       read    written  by cause (read / written)")?;
+    say("  tier         used       read    written  by cause (read / written)")?;
     for (i, tier) in after.tiers.iter().enumerate() {
         let (was, is) = (before.io.total(i), after.io.total(i));
         let cause = |cause: Cause| {
@@ -403,7 +409,7 @@ fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) ->
             (read + written > 0).then(|| format!("{} {} / {}", cause.name(), human(read), human(written)))
         };
         let causes: Vec<_> = Cause::ALL.into_iter().filter_map(cause).collect();
-        print_line(&format!(
+        say(&format!(
             "  {:<5} {:>11} {:>10} {:>10}  {}",
             match &tier.persistence {
                 Some(_) => "pmem",
@@ -420,7 +426,7 @@ fn report_phase(name: &str, result: &Measured, before: &Stats, after: &Stats) ->
         (0..after.tiers.len()).map(|i| after.io.total(i).write_bytes - before.io.total(i).write_bytes).sum();
     if user > 0 {
         let amplification = media as f64 / user as f64;
-        print_line(&format!(
+        say(&format!(
             "  write amplification {amplification:.2}: {} written to media for {} of keys and values, merges included",
             human(media),
             human(user)
