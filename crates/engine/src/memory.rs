@@ -1,12 +1,12 @@
 //! The memory number, and who holds how much of it.
 //!
-//! Memtables have their share from the start. What else grows (indexes of open tables, keyspaces, reads and writes under
+//! Memtables have room kept for them: the active one, and as many sealed ones as there were lately ([`Memtables`]). What else grows (indexes of open tables, keyspaces, reads and writes under
 //! way) is charged here while it is held, and the cache has the rest: each time that it takes something in it looks how
 //! much that is, and gives up what it has too much. So a store that holds much else has less cache, and what it holds
 //! together stays within its number, as long as it is not asked for more than the number by itself: then the cache is down
 //! to a sixteenth, reads ahead stop, and writers wait for each other. Values that a caller has been handed are the caller's.
 //!
-//! Charging is one relaxed addition; small things (blocks of the usual size on their way) are not charged one by one.
+//! Charging is one relaxed addition, and what the cache takes in costs one more; small things (blocks of the usual size on their way) are not charged one by one.
 
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -38,13 +38,37 @@ pub(crate) enum Holder {
 
 const HOLDERS: usize = 8;
 
+/// For one sealed memtable less is room kept once the cache has taken in one thing for each so many bytes of the number, about as
+/// much as it holds, and all that time there were fewer than there is room for.
+const QUIET_BYTES: u64 = 1024;
+
 /// The number and what is held of it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: u64,
-    memtables: u64,
+    memtables: Memtables,
     held: [AtomicU64; HOLDERS],
 }
+
+/// Room for memtables. To keep it for as many as there can be at worst would leave it unused nearly always: flushes seldom lag behind by more than one, and where
+/// nothing is written there is none to be flushed. To keep it for as many as there are would have the cache give way to each, and come back after each
+/// flush. So it is kept for as many as there were since the cache was last filled anew. A memtable grows while it is filled, so the cache has
+/// as long to make way for it.
+#[derive(Debug)]
+struct Memtables {
+    /// What one may take.
+    bytes: u64,
+    /// How many sealed ones there can be.
+    sealed_max: u64,
+    /// How many sealed ones there are, and above [`KEPT`] for how many room is kept: no fewer. In one word, since who finds few and who seals one more may meet.
+    sealed: AtomicU64,
+    /// What the cache has taken in since as many were there as room is kept for.
+    quiet: AtomicU64,
+}
+
+/// Where the count of those that room is kept for begins in [`Memtables::sealed`].
+const KEPT: u32 = 32;
+const PRESENT: u64 = (1 << KEPT) - 1;
 
 /// Bytes that are held until this is dropped.
 #[derive(Debug)]
@@ -55,8 +79,10 @@ pub(crate) struct Charge {
 }
 
 impl Memory {
-    /// Of `limit` bytes memtables may take `memtables`.
-    pub(crate) fn new(limit: u64, memtables: u64) -> Arc<Self> {
+    /// Of `limit` bytes a memtable may take `memtable_bytes`, and so may each of `sealed_max` that wait to be flushed.
+    pub(crate) fn new(limit: u64, memtable_bytes: u64, sealed_max: u64) -> Arc<Self> {
+        let [sealed, quiet] = [0; 2].map(AtomicU64::new);
+        let memtables = Memtables { bytes: memtable_bytes, sealed_max, sealed, quiet };
         Arc::new(Self { limit, memtables, held: Default::default() })
     }
 
@@ -67,13 +93,39 @@ impl Memory {
 
     /// What memtables and batches on their way to them may have together.
     pub(crate) fn for_writes(&self) -> u64 {
-        self.memtables.max(self.limit / 2)
+        (self.memtables.bytes * (1 + self.memtables.sealed_max)).max(self.limit / 2)
+    }
+
+    /// So many sealed memtables are there from now on.
+    pub(crate) fn set_sealed(&self, present: u64) {
+        let Memtables { sealed, quiet, .. } = &self.memtables;
+        let change = |was: u64| Some((was >> KEPT).max(present) << KEPT | present);
+        let was = sealed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).unwrap_or_else(|was| was);
+        if present >= was >> KEPT {
+            quiet.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The cache takes something in.
+    pub(crate) fn cache_takes(&self) {
+        let Memtables { sealed, quiet, .. } = &self.memtables;
+        if quiet.fetch_add(1, Ordering::Relaxed) < self.limit / QUIET_BYTES {
+            return;
+        }
+        let change = |was: u64| (was >> KEPT > was & PRESENT).then(|| was - (1 << KEPT));
+        sealed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).ok();
+        quiet.store(0, Ordering::Relaxed);
+    }
+
+    /// What is kept for memtables at present.
+    fn for_memtables(&self) -> u64 {
+        (1 + (self.memtables.sealed.load(Ordering::Relaxed) >> KEPT)) * self.memtables.bytes
     }
 
     /// What the cache may have at present.
     pub(crate) fn for_cache(&self) -> u64 {
         let others: u64 = self.held.iter().map(|held| held.load(Ordering::Relaxed)).sum();
-        self.limit.saturating_sub(self.memtables + others).max(self.limit / CACHE_SHARE_MIN)
+        self.limit.saturating_sub(self.for_memtables() + others).max(self.limit / CACHE_SHARE_MIN)
     }
 
     /// Whether a scan may read ahead `bytes` more.
@@ -133,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_cache_has_what_the_others_leave() {
-        let memory = Memory::new(1000, 300);
+        let memory = Memory::new(1000, 300, 2);
         assert_eq!(memory.for_cache(), 700);
         let mut charge = memory.charge(Holder::Reads, 100);
         assert_eq!((memory.for_cache(), memory.held(Holder::Reads)), (600, 100));
@@ -149,5 +201,35 @@ mod tests {
         let alone = memory.try_charge(Holder::Writes, 50, 40);
         assert!(alone.is_some() && memory.try_charge(Holder::Writes, 1, 40).is_none());
         assert!(memory.try_charge(Holder::Writes, 1, 51).is_some());
+    }
+
+    #[test]
+    fn room_is_kept_for_as_many_memtables_as_there_were_lately() {
+        let (limit, one) = (64 * QUIET_BYTES, 1000);
+        let memory = Memory::new(limit, one, 2);
+        let kept = || (limit - memory.for_cache()) / one;
+        let fill_cache = || (0..=limit / QUIET_BYTES).for_each(|_| memory.cache_takes());
+        assert_eq!((kept(), memory.for_writes()), (1, limit / 2));
+        memory.set_sealed(1);
+        memory.set_sealed(2);
+        assert_eq!(kept(), 3);
+        memory.set_sealed(1);
+        fill_cache();
+        // Not for fewer than there are.
+        assert_eq!(kept(), 2);
+        fill_cache();
+        assert_eq!(kept(), 2);
+        memory.set_sealed(0);
+        (0..10).for_each(|_| memory.cache_takes());
+        assert_eq!(kept(), 2);
+        // As many as room is kept for: it begins anew.
+        memory.set_sealed(1);
+        memory.set_sealed(0);
+        (0..limit / QUIET_BYTES).for_each(|_| memory.cache_takes());
+        assert_eq!(kept(), 2);
+        memory.cache_takes();
+        assert_eq!(kept(), 1);
+        fill_cache();
+        assert_eq!(kept(), 1);
     }
 }

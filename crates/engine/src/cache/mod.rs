@@ -246,7 +246,7 @@ fn parts(bytes: u64) -> (u64, u64) {
 impl Cache {
     /// A cache of at most `bytes`.
     pub(crate) fn new(bytes: u64, seed: u64) -> Self {
-        Self::within(Memory::new(bytes, 0), seed)
+        Self::within(Memory::new(bytes, 0, 0), seed)
     }
 
     /// A cache of what others leave of `memory`.
@@ -315,6 +315,12 @@ impl Cache {
         }
     }
 
+    /// [`Self::fit`], before something comes in.
+    fn take_in(&self) {
+        self.memory.cache_takes();
+        self.fit();
+    }
+
     /// Moves objects together, so that pages go back to the system: some ten microseconds for each page.
     fn close_holes(&self) {
         for _ in 0..EMPTIED_AT_ONCE {
@@ -372,13 +378,13 @@ impl Cache {
     }
 
     pub(crate) fn keep_block(&self, key: BlockKey, block: Block) {
-        self.fit();
+        self.take_in();
         self.items.insert(Name::Block(key), Item::Block(block));
     }
 
     /// Keeps a block for a moment, until the point read that met it says what it left.
     pub(crate) fn keep_for_point(&self, key: BlockKey, block: Block) {
-        self.fit();
+        self.take_in();
         self.last.insert(key, block);
     }
 
@@ -452,7 +458,7 @@ impl Cache {
         if !self.has_objects.load(Ordering::SeqCst) {
             self.has_objects.store(true, Ordering::SeqCst);
         }
-        self.fit();
+        self.take_in();
         let name = Name::of_object(object.key());
         self.items.insert(name, Item::Object(object.clone()));
         if self.flushes() == noted || planted::has(Bug::ObjectConfirmedBlindly) {

@@ -193,7 +193,7 @@ fn an_object_that_was_moved_is_renewed_as_any_other() {
 
 #[test]
 fn what_others_take_costs_the_cache_as_much_and_little_more() {
-    let memory = Memory::new(64 << 20, 0);
+    let memory = Memory::new(64 << 20, 0, 0);
     let cache = Cache::within(memory.clone(), 7);
     let mut rng = cuesta_sched::Rng::new(3);
     let value = BlockSlice::new(block(4000, 1), 0..1000);

@@ -205,6 +205,7 @@ impl Engine {
         };
         change(&mut next);
         drop(old);
+        self.tables.cache.memory().set_sealed(next.sealed.len() as u64);
         self.current.store(Arc::new(next));
     }
 }

@@ -342,8 +342,8 @@ pub(crate) fn find_any(options: &Options, world: &World, tiers: Arc<Tiers>, lock
     let superblocks = check_superblocks(&tiers, read_superblocks(&tiers)?)?;
     let store = superblocks[0].store;
     let seed = if options.seed == 0 { world.sched.rng(0x5eed).next_u64() } else { options.seed };
-    let memtables = options.memtable_bytes() * (super::SEALED_MAX as u64 + 1);
-    let cache = Arc::new(Cache::within(Memory::new(options.memory_bytes, memtables), seed));
+    let memory = Memory::new(options.memory_bytes, options.memtable_bytes(), super::SEALED_MAX as u64);
+    let cache = Arc::new(Cache::within(memory, seed));
     let open_most = OpenMost { tables: options.open_tables_max(), memory_share: options.open_tables_share() };
     let tables = Tables::new(&world.sched, store, tiers.clone(), cache, open_most);
     let mut catalog = Catalog::default();
@@ -661,6 +661,7 @@ impl Found {
             version: self.catalog.version.clone(),
             generation: 0,
         };
+        self.tables.cache.memory().set_sealed(current.sealed.len() as u64);
         let sched = world.sched;
         opened.took = sched.now() - began;
         let engine = Arc::new(Engine {

@@ -632,7 +632,7 @@ mod tests {
         let at = |slab, slot| Location { slab, slot, holds: Holds::Copy };
         let (first, second) = (Arc::new(Moment), Arc::new(Moment));
         space.free_after(&first, Vec::new());
-        let memory = Memory::new(1 << 20, 0);
+        let memory = Memory::new(1 << 20, 0, 0);
         let mut moved = Moves::new(memory.charge(Holder::Jobs, 1000));
         moved.add(at(1, 2), at(3, 4));
         space.moved_after(&second, moved);

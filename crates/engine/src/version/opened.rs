@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn those_that_nobody_uses_are_closed_first() {
-        let (handles, memory) = (handles(), Memory::new(1 << 20, 0));
+        let (handles, memory) = (handles(), Memory::new(1 << 20, 0, 0));
         let mut opened = Opened::new(OpenMost { tables: 10, memory_share: 8 });
         for handle in &handles[..10] {
             assert!(opened.add(handle, &memory).is_empty());
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn some_is_closed_even_if_all_are_used_and_none_of_the_last_few_for_memory() {
-        let (handles, memory) = (handles(), Memory::new(800, 0));
+        let (handles, memory) = (handles(), Memory::new(800, 0, 0));
         let mut opened = Opened::new(OpenMost { tables: 10, memory_share: 8 });
         for handle in &handles[..10] {
             opened.add(handle, &memory);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn handles_that_are_gone_leave_the_ring() {
-        let memory = Memory::new(1 << 20, 0);
+        let memory = Memory::new(1 << 20, 0, 0);
         let mut opened = Opened::new(OpenMost { tables: 1000, memory_share: 8 });
         for _ in 0..20 {
             handles().iter().for_each(|handle| drop(opened.add(handle, &memory)));

@@ -422,6 +422,27 @@ fn many_threads_write_and_read_at_once() {
 }
 
 #[test]
+fn memory_for_memtables_that_are_not_there_is_the_cache_s() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memtable_bytes: Some(MIB), ..small(dir.path()) };
+    let open = || {
+        let db = Db::open(&options).unwrap();
+        let limit = db.stats().memory.cache_limit_bytes;
+        // But for one, and little else.
+        assert!((6 * MIB..=7 * MIB).contains(&limit), "{limit}");
+        (db, limit)
+    };
+    let (db, limit) = open();
+    db.put(b"key", b"value").unwrap();
+    // One more while it is flushed, and for a while after.
+    db.flush().unwrap();
+    let less = limit - db.stats().memory.cache_limit_bytes;
+    assert!((MIB..MIB + MIB / 2).contains(&less), "{less}");
+    db.close().unwrap();
+    open();
+}
+
+#[test]
 fn estimates_are_about_right() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(&small(dir.path())).unwrap();

@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn what_was_moved_goes_and_settles_and_what_was_written_since_stays() {
-        let memory = Memory::new(1 << 20, 0);
+        let memory = Memory::new(1 << 20, 0, 0);
         let mut moved = Moves::new(memory.charge(Holder::Jobs, 0));
         moved.add(at(2), at(12));
         let moves = [Arc::new(moved)];
