@@ -38,6 +38,9 @@ pub(crate) enum Holder {
 
 const HOLDERS: usize = 8;
 
+/// One part in so many of the number is kept for what nobody counts, buffers of tables that are being written and holes in the heap above all, unless as much is kept for
+/// sealed memtables.
+const UNCOUNTED_SHARE: u64 = 16;
 /// For one sealed memtable less is room kept once the cache has taken in one thing for each so many bytes of the number, about as
 /// much as it holds, and all that time there were fewer than there is room for.
 const QUIET_BYTES: u64 = 1024;
@@ -117,9 +120,11 @@ impl Memory {
         quiet.store(0, Ordering::Relaxed);
     }
 
-    /// What is kept for memtables at present.
+    /// What is kept for memtables at present, and where these are few for what nobody counts.
     fn for_memtables(&self) -> u64 {
-        (1 + (self.memtables.sealed.load(Ordering::Relaxed) >> KEPT)) * self.memtables.bytes
+        let Memtables { bytes, sealed_max, sealed, .. } = &self.memtables;
+        let uncounted = (self.limit / UNCOUNTED_SHARE).min(sealed_max * bytes);
+        ((sealed.load(Ordering::Relaxed) >> KEPT) * bytes).max(uncounted) + bytes
     }
 
     /// What the cache may have at present.
@@ -186,9 +191,10 @@ mod tests {
     #[test]
     fn the_cache_has_what_the_others_leave() {
         let memory = Memory::new(1000, 300, 2);
-        assert_eq!(memory.for_cache(), 700);
+        // A sixteenth is kept, and room for one memtable.
+        assert_eq!(memory.for_cache(), 638);
         let mut charge = memory.charge(Holder::Reads, 100);
-        assert_eq!((memory.for_cache(), memory.held(Holder::Reads)), (600, 100));
+        assert_eq!((memory.for_cache(), memory.held(Holder::Reads)), (538, 100));
         assert!(memory.has_room_to_read_ahead(25) && !memory.has_room_to_read_ahead(26));
         memory.set(Holder::Keyspaces, 900);
         assert_eq!(memory.for_cache(), 62);
@@ -205,7 +211,7 @@ mod tests {
 
     #[test]
     fn room_is_kept_for_as_many_memtables_as_there_were_lately() {
-        let (limit, one) = (64 * QUIET_BYTES, 1000);
+        let (limit, one) = (64 * QUIET_BYTES, 5000);
         let memory = Memory::new(limit, one, 2);
         let kept = || (limit - memory.for_cache()) / one;
         let fill_cache = || (0..=limit / QUIET_BYTES).for_each(|_| memory.cache_takes());

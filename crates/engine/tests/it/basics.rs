@@ -428,8 +428,8 @@ fn memory_for_memtables_that_are_not_there_is_the_cache_s() {
     let open = || {
         let db = Db::open(&options).unwrap();
         let limit = db.stats().memory.cache_limit_bytes;
-        // But for one, and little else.
-        assert!((6 * MIB..=7 * MIB).contains(&limit), "{limit}");
+        // But for one, and half a one for what is not counted.
+        assert!((6 * MIB..7 * MIB).contains(&limit), "{limit}");
         (db, limit)
     };
     let (db, limit) = open();
@@ -437,7 +437,7 @@ fn memory_for_memtables_that_are_not_there_is_the_cache_s() {
     // One more while it is flushed, and for a while after.
     db.flush().unwrap();
     let less = limit - db.stats().memory.cache_limit_bytes;
-    assert!((MIB..MIB + MIB / 2).contains(&less), "{less}");
+    assert!((MIB / 2..MIB).contains(&less), "{less}");
     db.close().unwrap();
     open();
 }
