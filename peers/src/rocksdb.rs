@@ -76,6 +76,8 @@ struct RocksDb {
     scan_reads: bool,
     /// Whether it has a tier for its log and level 0, and another.
     tiered: bool,
+    /// What the other tier was written before it was opened: devices count on, and its own counters begin anew.
+    capacity_before: u64,
 }
 
 /// Of the memory number, what the caches have.
@@ -164,6 +166,7 @@ pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, S
     // For the counters.
     options.enable_statistics();
 
+    let capacity_before = devices_so_far().map_or(0, |counts| counts.tiers[1].written_bytes);
     let db = DB::open(&options, fast.path.join("store")).map_err(text)?;
     let mut writes = WriteOptions::default();
     writes.set_sync(sync);
@@ -174,6 +177,7 @@ pub(crate) fn open(setup: &Setup, variant: &str) -> Result<Box<dyn Contender>, S
         settings,
         scan_reads: setup.workload == Workload::E,
         tiered: capacity.is_some(),
+        capacity_before,
     }))
 }
 
@@ -233,7 +237,7 @@ impl Contender for RocksDb {
             |(name, ticker): (&str, Ticker)| (name.to_owned(), self.options.get_ticker_count(ticker));
         let mut all: BTreeMap<String, u64> = tickers.into_iter().map(ticker).collect();
         if let Some(counts) = devices_so_far().filter(|_| self.tiered) {
-            by_tier(&mut all, counts.tiers[1].written_bytes);
+            by_tier(&mut all, counts.tiers[1].written_bytes.saturating_sub(self.capacity_before));
         }
         let property = |name| self.db.property_value(name).ok().flatten().unwrap_or_default();
         all.extend(reads_by_level(&property(properties::CF_FILE_HISTOGRAM)));

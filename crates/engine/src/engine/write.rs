@@ -447,6 +447,8 @@ impl Engine {
             current.active_log = number;
         });
         drop(catalog);
+        // Room is kept for one more from now on; where nothing is read the cache would not look.
+        self.tables.cache.fit();
         self.pace();
         self.background.wake();
         Ok(())
