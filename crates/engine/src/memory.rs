@@ -112,12 +112,12 @@ impl Memory {
     /// The cache takes something in.
     pub(crate) fn cache_takes(&self) {
         let Memtables { sealed, quiet, .. } = &self.memtables;
-        if quiet.fetch_add(1, Ordering::Relaxed) < self.limit / QUIET_BYTES {
-            return;
+        let enough = self.limit / QUIET_BYTES;
+        // Of those who see at once that it is enough one begins anew, and lets go of one.
+        if quiet.fetch_add(1, Ordering::Relaxed) >= enough && quiet.swap(0, Ordering::Relaxed) >= enough {
+            let change = |was: u64| (was >> KEPT > was & PRESENT).then(|| was - (1 << KEPT));
+            sealed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).ok();
         }
-        let change = |was: u64| (was >> KEPT > was & PRESENT).then(|| was - (1 << KEPT));
-        sealed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).ok();
-        quiet.store(0, Ordering::Relaxed);
     }
 
     /// What is kept for memtables at present, and where these are few for what nobody counts.

@@ -78,6 +78,9 @@ pub(crate) struct Args {
     /// With --against, the fast tier of each [default: a fifth of the data]
     #[arg(long, value_name = "SIZE", requires = "against")]
     fast_size: Option<Size>,
+    /// With --against, bound nobody's memory by the kernel's memory groups: for stores that hold much more than they are given, as fjall does
+    #[arg(long, requires = "against")]
+    no_memory_groups: bool,
     /// Play this trace on an empty store instead: lines of time,op,key,value_bytes
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
@@ -289,6 +292,7 @@ impl Args {
             load: self.config(Workload::Load, 0),
             rounds: self.pairs,
             killed: false,
+            grouped: !self.no_memory_groups,
             dir: self.dir(),
             fast_bytes: self.fast_size.map_or(data_bytes / FAST_PART, |size| size.0),
             capacity_bytes: data_bytes * CAPACITY_TIMES,

@@ -161,7 +161,7 @@ impl Contender for Cuesta {
     }
 
     fn settle(&self) -> std::result::Result<(), String> {
-        self.db.wait_for_background().map_err(|error| error.to_string())
+        self.db.wait_for_background().map_err(|error| self.told(error))
     }
 
     fn close(self: Box<Self>) -> std::result::Result<(), String> {

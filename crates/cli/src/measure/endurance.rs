@@ -128,6 +128,7 @@ mod tests {
             },
             rounds: 1,
             killed: false,
+            grouped: true,
             dir: "/".into(),
             fast_bytes,
             capacity_bytes: 0,

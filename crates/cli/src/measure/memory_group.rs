@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// through, and some bytes for its program, its clients and their latencies.
 const BEYOND_PART: u64 = 4;
 const BEYOND_BYTES: u64 = 64 << 20;
+/// How names of groups begin; behind it is the number of the process that made it.
+const NAME: &str = "cuesta-bench-";
 /// File systems whose files are memory.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
@@ -95,6 +97,18 @@ fn parent(mounts: &str, own: &str) -> Option<(PathBuf, Kind)> {
     Some((beside, Kind::Newer))
 }
 
+/// Removes groups whose makers were ended before they could.
+fn remove_left(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let maker = name.to_str().and_then(|name| name.strip_prefix(NAME)?.split('-').next());
+        if maker.is_some_and(|maker| !Path::new("/proc").join(maker).exists()) {
+            // One that somebody is still in stays.
+            fs::remove_dir(entry.path()).ok();
+        }
+    }
+}
+
 impl MemoryGroup {
     /// One of so many bytes, with nobody in it; or why there can be none.
     pub(crate) fn make(bytes: u64) -> std::result::Result<Self, String> {
@@ -102,8 +116,9 @@ impl MemoryGroup {
         let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
         let (parent, kind) = parent(&read("/proc/mounts")?, &read("/proc/self/cgroup")?)
             .ok_or("the kernel's memory groups are not mounted here")?;
+        remove_left(&parent);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let dir = parent.join(format!("cuesta-bench-{}-{number}", std::process::id()));
+        let dir = parent.join(format!("{NAME}{}-{number}", std::process::id()));
         fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let group = Self { dir, kind, bytes };
         group.limit().map_err(|error| format!("{}: {error}", group.dir.display()))?;
@@ -129,7 +144,7 @@ impl MemoryGroup {
         self.bytes
     }
 
-    /// Whether somebody in it was ended for want of memory.
+    /// Whether somebody in it was ended for want of memory: its own, or what a group around it or the machine has.
     pub(crate) fn is_exceeded(&self) -> bool {
         let events = fs::read_to_string(self.dir.join(self.kind.events())).unwrap_or_default();
         let mut counts = events.lines().filter_map(|line| line.strip_prefix("oom_kill "));
@@ -139,7 +154,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // Of one that somebody is still in the kernel keeps what it has; it takes nothing from anybody.
+        // It stays where a process in it has not ended; the next run removes it.
         fs::remove_dir(&self.dir).ok();
     }
 }
@@ -174,6 +189,9 @@ pub(crate) mod tests {
         assert_eq!(parent(older, own), Some((PathBuf::from("/no/memory"), Kind::Older)));
         assert_eq!(parent(older, "0::/\n"), None);
         let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        let mounted = format!("cgroup {} cgroup rw,memory 0 0\n", dir.path().display());
+        assert_eq!(parent(&mounted, own), Some((dir.path().join("a/b"), Kind::Older)));
         fs::create_dir_all(dir.path().join("user.slice/session")).unwrap();
         let newer =
             format!("proc /proc proc rw 0 0\ncgroup2 {} cgroup2 rw,nsdelegate 0 0\n", dir.path().display());
@@ -198,8 +216,12 @@ pub(crate) mod tests {
         };
         assert_eq!((run(1_000_000), group.is_exceeded()), (true, false));
         assert_eq!((run(200_000_000), group.is_exceeded()), (false, true));
-        let dir = group.dir.clone();
+        let (dir, beside) = (group.dir.clone(), group.dir.with_file_name(format!("{NAME}0-0")));
         drop(group);
         assert!(!dir.exists());
+        // Nobody is the process of number 0: what it seems to have left goes, and what one that is there has made does not.
+        fs::create_dir(&beside).unwrap();
+        let (one, another) = (made(1 << 24).unwrap(), made(1 << 24).unwrap());
+        assert!(!beside.exists() && one.dir.exists() && another.dir.exists());
     }
 }

@@ -66,7 +66,7 @@ struct Counting {
 pub(crate) struct Cuesta {
     pub(crate) db: Db,
     counting: Option<Counting>,
-    /// The first error of an operation. A benchmark knows it as text, which no exit code can be told from.
+    /// The first error of an operation, or of work in the background that was waited for. A benchmark knows it as text, which no exit code can be told from.
     failed: Mutex<Option<cuesta::Error>>,
 }
 
@@ -102,13 +102,13 @@ impl Cuesta {
         counts
     }
 
-    /// The first error of an operation, once.
+    /// That first error, once.
     pub(crate) fn take_failure(&self) -> Option<cuesta::Error> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// An error as text; the first is kept.
-    fn told(&self, error: cuesta::Error) -> String {
+    pub(crate) fn told(&self, error: cuesta::Error) -> String {
         let text = error.to_string();
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         text

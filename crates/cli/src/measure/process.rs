@@ -21,7 +21,7 @@ use std::time::Duration;
 const PEERS: [&str; 3] = ["rocksdb", "fjall", "redb"];
 /// Cuesta's own name among contenders.
 pub(crate) const CUESTA: &str = "cuesta";
-/// Nobody says nothing for so long, unless it hangs: operations are told of as they are done, and merges end.
+/// Who says nothing for so long is taken to hang: operations are told of as they are done, merges come to an end, and so does a process.
 const SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 /// Names of the files beside this program.
 const LIBRARY: &str = "libcuesta_preload.so";
@@ -199,12 +199,7 @@ impl Process {
             let line = match self.answers.recv_timeout(self.silence_max) {
                 Ok(line) => line.map_err(|error| self.failed(&error.to_string()))?,
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
-                Err(RecvTimeoutError::Timeout) => {
-                    let minutes = self.silence_max.as_secs() / 60;
-                    let why = format!("it has said nothing for {minutes} minutes, and was ended");
-                    self.child.kill().ok();
-                    return Err(self.failed(&why));
-                }
+                Err(RecvTimeoutError::Timeout) => return Err(self.silent()),
             };
             match serde_json::from_str(&line) {
                 Ok(Answer::Progress(done)) => progress(done),
@@ -235,6 +230,10 @@ impl Process {
     pub(crate) fn close(mut self) -> Result<Option<Report>> {
         self.ask(&Request::Close, &|_| {})?;
         drop(self.requests.take());
+        // It has nothing more to say, but that it ends.
+        if matches!(self.answers.recv_timeout(self.silence_max), Err(RecvTimeoutError::Timeout)) {
+            return Err(self.silent());
+        }
         let status = self.child.wait().map_err(Failure::io(format!("wait for {}", self.name)))?;
         if !status.success() {
             return Err(self.failed(&status.to_string()));
@@ -254,12 +253,21 @@ impl Process {
         Failure::Input(format!("{} in {} failed: {why}", self.name, self.dir.display()))
     }
 
+    fn silent(&mut self) -> Failure {
+        self.child.kill().ok();
+        let minutes = self.silence_max.as_secs() / 60;
+        self.failed(&format!("it has said nothing for {minutes} minutes, and was ended"))
+    }
+
     fn ended(&mut self) -> Failure {
         drop(self.requests.take());
         match (self.child.wait(), &self.group) {
             (Ok(_), Some(group)) if group.is_exceeded() => {
                 let bytes = human(group.bytes());
-                self.failed(&format!("it wanted more than {bytes} of memory; --memory gives everybody more"))
+                self.failed(&format!(
+                    "the kernel ended it for want of memory, of which its group may have {bytes}; --memory gives all of them more, \
+                     --no-memory-groups takes the bound away"
+                ))
             }
             (Ok(status), _) => self.failed(&format!("it ended ({status})")),
             (Err(error), _) => self.failed(&error.to_string()),
@@ -305,14 +313,11 @@ mod tests {
 
     #[test]
     fn who_says_nothing_is_ended_and_who_ends_is_told_of() {
-        let ask = |text: &str, silence_max| {
-            let mut process = script(text, silence_max, None);
-            let failed = process.ask(&Request::Close, &|_| {}).unwrap_err().to_string();
-            assert!(process.child.wait().is_ok());
-            failed
-        };
+        let ask = |text: &str, silence_max| script(text, silence_max, None).close().unwrap_err().to_string();
         let told = ask("read request; exec sleep 1000", Duration::from_millis(50));
         assert!(told.contains("it in there") && told.contains("said nothing"), "{told}");
+        let told = ask("read request; echo '\"closed\"'; exec sleep 1000", Duration::from_millis(50));
+        assert!(told.contains("said nothing"), "{told}");
         let told = ask("read request; exit 9", SILENCE_MAX);
         assert!(told.contains("it ended (exit status: 9)"), "{told}");
         let told = ask("read request; echo no", SILENCE_MAX);
@@ -326,7 +331,7 @@ mod tests {
         let text = "read request; exec dd if=/dev/zero of=/dev/null bs=200000000 count=1";
         let mut process = script(text, SILENCE_MAX, Some(group));
         let told = process.ask(&Request::Close, &|_| {}).unwrap_err().to_string();
-        assert!(told.contains("wanted more than 32.0 MiB of memory") && told.contains("--memory"), "{told}");
+        assert!(told.contains("its group may have 32.0 MiB; --memory"), "{told}");
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     /// Whether stores are killed instead of closed, with nothing left to do, before each workload is opened for. Not for those on modelled
     /// devices, whose counts would be lost.
     pub(crate) killed: bool,
+    /// Whether contenders may be in memory groups, where there can be some.
+    pub(crate) grouped: bool,
     /// Where contenders have their directories.
     pub(crate) dir: PathBuf,
     pub(crate) fast_bytes: u64,
@@ -355,6 +357,9 @@ pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result
 
 /// What the memory group of each contender under `dir` may take; or why there are none.
 fn memory_groups(plan: &Plan, dir: &Path) -> std::result::Result<u64, String> {
+    if !plan.grouped {
+        return Err("--no-memory-groups".to_owned());
+    }
     if plan.entries.iter().any(|entry| maps_its_tier(&entry.kind)) {
         return Err("persistent memory is mapped, and would count".to_owned());
     }

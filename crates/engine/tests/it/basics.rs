@@ -443,6 +443,27 @@ fn memory_for_memtables_that_are_not_there_is_the_cache_s() {
 }
 
 #[test]
+fn the_cache_makes_way_for_memtables_where_nothing_is_read_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { memtable_bytes: Some(MIB), ..small(dir.path()) };
+    let (keys, value) = (8_000, [7; 1000]);
+    let db = Db::open(&options).unwrap();
+    for i in 0..keys {
+        db.put(key(i), value).unwrap();
+    }
+    db.close().unwrap();
+    let db = Db::open(&options).unwrap();
+    (0..keys).for_each(|i| assert!(db.get(key(i)).unwrap().is_some()));
+    let before = db.stats().memory;
+    // Nothing comes into the cache any more, and of what is in it nothing goes.
+    db.put(b"key", b"value").unwrap();
+    db.flush().unwrap();
+    let after = db.stats().memory;
+    assert!(after.cache_limit_bytes < before.cache_bytes, "{before:?}");
+    assert!(after.cache_bytes <= after.cache_limit_bytes, "{after:?}");
+}
+
+#[test]
 fn estimates_are_about_right() {
     let dir = tempfile::tempdir().unwrap();
     let db = Db::open(&small(dir.path())).unwrap();

@@ -222,6 +222,7 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
         },
         rounds: ROUNDS,
         killed: false,
+        grouped: true,
         dir: setting.dir.clone(),
         fast_bytes: room,
         capacity_bytes: room,

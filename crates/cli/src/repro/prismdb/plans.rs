@@ -184,6 +184,7 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
         },
         rounds: ROUNDS,
         killed: false,
+        grouped: true,
         dir: setting.dir.clone(),
         fast_bytes: data_bytes * FAST_PERCENT / 100,
         capacity_bytes: data_bytes * CAPACITY_TIMES,

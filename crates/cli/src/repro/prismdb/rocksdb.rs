@@ -62,6 +62,7 @@ fn plan(setting: &Setting) -> Plan {
         },
         rounds: 3,
         killed: false,
+        grouped: true,
         dir: setting.dir.clone(),
         fast_bytes: data_bytes * FAST_PERCENT / 100,
         capacity_bytes: data_bytes * 8,
