@@ -55,8 +55,8 @@ pub(crate) struct Memory {
 
 /// Room for memtables. To keep it for as many as there can be at worst would leave it unused nearly always: flushes seldom lag behind by more than one, and where
 /// nothing is written there is none to be flushed. To keep it for as many as there are would have the cache give way to each, and come back after each
-/// flush. So it is kept for as many as there were since the cache was last filled anew. A memtable grows while it is filled, so the cache has
-/// as long to make way for it.
+/// flush. So it is kept for as many as there were since the cache was last filled anew. The cache makes way when one is
+/// sealed, before the next has grown.
 #[derive(Debug)]
 struct Memtables {
     /// What one may take.
