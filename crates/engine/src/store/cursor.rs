@@ -7,7 +7,9 @@
 //! them lies together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds
 //! more neighbours: as many as lie in the pages that memory has room for. Where that ends a batch, the next one waits until half of this is used
 //! up, too: one object at a time, each as another is done with, would find none. What lies in pages that are there for others, or are being read, is
-//! not read again: each page of small objects has some of every few dozen that follow.
+//! not read again: each page of small objects has some of every few dozen that follow. Of what a merge will read no more than
+//! [`MERGE_UNDER_WAY_BYTES`] are under way at once, in the order in which it wants them: the device is as busy with these, and a write of the log, for which
+//! all writers wait, does not queue behind the rest.
 //!
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
 //! whoever moves it holds them meanwhile.
@@ -28,10 +30,12 @@ use std::sync::{Arc, Weak};
 /// Objects that are read ahead at once, at most: for users, and for merges.
 const AHEAD_MAX: usize = 32;
 const MERGE_AHEAD_MAX: usize = 2048;
-/// Bytes that a merge has read or under way, at most: others read ahead too, and the log's writes queue behind these. And what it may
-/// have whatever others take, or each page would be read for one object.
+/// Bytes of pages that a merge looks ahead for, at most: others read ahead too. And what it may have whatever others take, or each
+/// page would be read for one object.
 const MERGE_AHEAD_BYTES: u64 = 1 << 20;
 const MERGE_LEAST_BYTES: u64 = 64 << 10;
+/// Of these, bytes that are under way.
+const MERGE_UNDER_WAY_BYTES: u64 = 64 << 10;
 
 /// An object that is read ahead, and by which read.
 struct Pending {
@@ -50,6 +54,7 @@ struct PageRun {
 }
 
 enum Read {
+    Planned,
     UnderWay(Ticket),
     /// `None` where the medium cannot read all of it.
     Done(Option<Arc<AlignedBuf>>),
@@ -71,8 +76,12 @@ pub(crate) struct StoreCursor {
     /// The same by slab and first page.
     by_place: BTreeMap<(u64, u64), u64>,
     next_run: u64,
-    /// What they take.
+    /// What they take, those that are planned included.
     read_bytes: u64,
+    /// Bytes of those under way.
+    under_way: u64,
+    /// For so many of the entries ahead, the first ones, they are begun.
+    begun: usize,
     /// How many entries the last batch was to fill up to; none of what a place begins with.
     window: usize,
     /// How many it did, if memory had no room for more.
@@ -108,6 +117,8 @@ impl StoreCursor {
             by_place: BTreeMap::new(),
             next_run: 0,
             read_bytes: 0,
+            under_way: 0,
+            begun: 0,
             window: 0,
             cut_short_at: None,
             most,
@@ -145,8 +156,8 @@ impl StoreCursor {
         }
     }
 
-    /// Begins reads until there are `count` entries ahead, the first at `from` if there is none.
-    fn begin_reads(&mut self, contents: &Contents, from: Option<Position>, count: usize) -> Result<()> {
+    /// Reads, or is going to, until there are `count` entries ahead, the first at `from` if there is none.
+    fn read_ahead(&mut self, contents: &Contents, from: Option<Position>, count: usize) -> Result<()> {
         let mut next = match self.ahead.back() {
             Some(last) => self.step(&contents.index, last.at),
             None => from,
@@ -171,7 +182,8 @@ impl StoreCursor {
             batch.push((at, location));
             next = self.step(&contents.index, at);
         }
-        self.submit(contents, &batch)
+        self.plan_reads(contents, &batch)?;
+        self.begin_reads(contents)
     }
 
     /// Whether so many bytes more may be read ahead.
@@ -197,8 +209,8 @@ impl StoreCursor {
         self.held.resize(self.read_bytes + (self.ahead.len() * size_of::<Pending>()) as u64);
     }
 
-    /// Begins to read a batch of entries, neighbours by place together.
-    fn submit(&mut self, contents: &Contents, batch: &[(Position, Location)]) -> Result<()> {
+    /// Plans the reads of a batch of entries, neighbours by place together.
+    fn plan_reads(&mut self, contents: &Contents, batch: &[(Position, Location)]) -> Result<()> {
         let mut run_of = vec![0; batch.len()];
         let mut by_place = Vec::with_capacity(batch.len());
         for (i, (_, Location { slab, slot, .. })) in batch.iter().enumerate() {
@@ -215,11 +227,9 @@ impl StoreCursor {
         for in_slab in by_place.chunk_by(|a, b| batch[*a].1.slab == batch[*b].1.slab) {
             let number = batch[in_slab[0]].1.slab;
             let slab = contents.slab(number)?;
-            let device = self.device_of(slab);
             let mut rest = in_slab;
             while !rest.is_empty() {
                 let (users, pages) = slab.run(rest.iter().map(|i| batch[*i].1.slot));
-                let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &pages));
                 let bytes = pages.end - pages.start;
                 self.read_bytes += bytes;
                 // Where two begin at one page, the longer one.
@@ -227,8 +237,8 @@ impl StoreCursor {
                 if before.is_none_or(|before| before.bytes < bytes) {
                     self.by_place.insert((number, pages.start), self.next_run);
                 }
-                self.runs
-                    .insert(self.next_run, PageRun { read, slab: number, start: pages.start, bytes, users });
+                let run = PageRun { read: Read::Planned, slab: number, start: pages.start, bytes, users };
+                self.runs.insert(self.next_run, run);
                 rest[..users].iter().for_each(|i| run_of[*i] = self.next_run);
                 self.next_run += 1;
                 rest = &rest[users..];
@@ -244,12 +254,33 @@ impl StoreCursor {
         Ok(())
     }
 
+    /// Begins reads that are planned, in the order of entries, as many as may be under way.
+    fn begin_reads(&mut self, contents: &Contents) -> Result<()> {
+        let most = if self.cause == Cause::UserRead { u64::MAX } else { MERGE_UNDER_WAY_BYTES };
+        while self.under_way < most {
+            let Some(pending) = self.ahead.get(self.begun) else { break };
+            let (number, slab) = (pending.run, pending.location.slab);
+            if let Some(run) = self.runs.get(&number).filter(|run| matches!(run.read, Read::Planned)) {
+                let (pages, device) = (run.start..run.start + run.bytes, self.device_of(contents.slab(slab)?));
+                let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &pages));
+                self.under_way += run.bytes;
+                self.runs.entry(number).and_modify(|run| run.read = read);
+            }
+            self.begun += 1;
+        }
+        Ok(())
+    }
+
     /// The slot of an entry that was read ahead.
     fn end_read(&mut self, slab: &Slab, pending: &Pending) -> Result<SlotBytes> {
         let gone = || Error::internal("an entry that was read ahead, and its read is gone");
         let run = self.runs.get_mut(&pending.run).ok_or_else(gone)?;
         let pages = match std::mem::replace(&mut run.read, Read::Done(None)) {
-            Read::UnderWay(ticket) => slab.end_read(ticket)?.map(Arc::new),
+            Read::Planned => return Err(Error::internal("an entry's read was not begun when its turn came")),
+            Read::UnderWay(ticket) => {
+                self.under_way -= run.bytes;
+                slab.end_read(ticket)?.map(Arc::new)
+            }
             Read::Done(pages) => pages,
         };
         let start = run.start;
@@ -282,14 +313,17 @@ impl StoreCursor {
         self.ahead.clear();
         self.runs.clear();
         self.by_place.clear();
-        (self.read_bytes, self.cut_short_at) = (0, None);
+        (self.read_bytes, self.under_way, self.begun, self.cut_short_at) = (0, 0, 0, None);
         self.charge();
     }
 
     /// Onto the first entry that was read ahead, but for damaged copies; past the end if there is none.
     fn arrive(&mut self, contents: &Contents) -> Result<()> {
         self.at = None;
-        while let Some(pending) = self.ahead.pop_front() {
+        loop {
+            self.begin_reads(contents)?;
+            let Some(pending) = self.ahead.pop_front() else { break };
+            self.begun -= 1;
             let Pending { at, location, .. } = pending;
             let slab = contents.slab(location.slab)?;
             let bytes = self.end_read(slab, &pending);
@@ -300,7 +334,7 @@ impl StoreCursor {
                 }
                 Err(error) if is_passed_over(location, &error) => {
                     if self.ahead.is_empty() {
-                        self.begin_reads(contents, self.step(&contents.index, at), 1)?;
+                        self.read_ahead(contents, self.step(&contents.index, at), 1)?;
                     }
                 }
                 Err(error) => return Err(error),
@@ -324,7 +358,7 @@ impl StoreCursor {
         let window = (2 * self.window).clamp(least, self.most);
         if 2 * self.ahead.len() <= self.cut_short_at.unwrap_or(window) {
             self.window = window;
-            self.begin_reads(contents, self.step(&contents.index, at), window)?;
+            self.read_ahead(contents, self.step(&contents.index, at), window)?;
         }
         self.arrive(contents)
     }
@@ -357,7 +391,7 @@ impl Cursor for StoreCursor {
         self.forget_reads();
         (self.forward, self.window) = (target.is_forward(), 0);
         let from = Self::position(&contents.index, target);
-        self.begin_reads(&contents, from, self.expected)
+        self.read_ahead(&contents, from, self.expected)
     }
 
     fn finish(&mut self, target: Target<'_>) -> Result<()> {
