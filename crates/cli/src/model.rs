@@ -46,6 +46,14 @@ pub(crate) type KeptBy = BTreeMap<&'static str, Kept>;
 pub(crate) struct Running(Vec<(&'static str, Arc<Modelled>)>);
 
 impl Models {
+    /// Modelled tiers with sectors as their devices have them.
+    pub(crate) fn with_sectors(&self, mut options: Options) -> Options {
+        for (name, tier) in TIERS.into_iter().zip(&mut options.tiers) {
+            tier.sector_bytes = self.specs.get(name).map_or(tier.sector_bytes, |spec| spec.sector_bytes);
+        }
+        options
+    }
+
     /// A world in which the options' tiers are as slow as their models.
     pub(crate) fn world(&self, options: &Options) -> Result<(World, Running)> {
         // Waits are short, and by default the kernel may stretch each by 50 µs. Threads made from here on inherit this.
@@ -111,5 +119,24 @@ impl Running {
             })
         };
         self.0.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuesta::TierOptions;
+
+    #[test]
+    fn modelled_tiers_have_the_sectors_of_their_devices() {
+        let sectors = |models: &str| {
+            let options =
+                Options::tiered(TierOptions::fast("a", 1 << 30), TierOptions::capacity("b", 8 << 30));
+            let options = models.parse::<Models>().unwrap().with_sectors(options);
+            options.tiers.iter().map(|tier| tier.sector_bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(sectors("fast=optane*0.2,capacity=qlc"), [512, 4096]);
+        assert_eq!(sectors("capacity=qlc"), [4096, 4096]);
+        assert_eq!(sectors("fast=nvme"), [4096, 4096]);
     }
 }

@@ -46,6 +46,10 @@ pub(crate) struct ShapeArgs {
     /// merges that take less at once [default: 32MiB]
     #[arg(long, value_name = "SIZE")]
     table_bytes: Option<Size>,
+    /// With profile prismdb, the unit in which slots of the fast tier are read and written, from 512 to 4096: less than a page for media that do
+    /// not rewrite one for less, such as Optane [default: 4096; of a modelled device, its own]
+    #[arg(long, value_name = "SIZE")]
+    sector: Option<Size>,
     /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
     #[arg(
         long,
@@ -76,7 +80,11 @@ pub(crate) struct ShapeArgs {
 
 impl ShapeArgs {
     /// The options, of this shape.
-    pub(crate) fn of(&self, options: Options) -> Options {
+    pub(crate) fn of(&self, mut options: Options) -> Options {
+        if let (Some(Size(bytes)), Some(fast)) = (&self.sector, options.tiers.first_mut()) {
+            // What is too much for the field is too much for the store, which says so.
+            fast.sector_bytes = u32::try_from(*bytes).unwrap_or(u32::MAX);
+        }
         Options {
             table_bytes: self.table_bytes.as_ref().map_or(options.table_bytes, |size| size.0),
             runs_max: self.max_runs,

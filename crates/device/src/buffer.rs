@@ -9,25 +9,29 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// Address, offset and length unit of direct I/O, in bytes.
+/// A page: address, offset and length unit of direct I/O that suits every medium, in bytes.
 pub const ALIGNMENT: usize = 4096;
+/// The smallest unit that any medium has, in bytes.
+pub const SECTOR_BYTES_MIN: u32 = 512;
 
 /// Refuses what direct I/O would refuse, before the kernel is asked: so a mistake shows on every file system.
 ///
 /// # Errors
-/// `InvalidInput` when address, length or offset is no multiple of [`ALIGNMENT`].
-pub(crate) fn require_aligned(bytes: &[u8], offset: u64) -> io::Result<()> {
-    let aligned = bytes.as_ptr().addr().is_multiple_of(ALIGNMENT)
-        && bytes.len().is_multiple_of(ALIGNMENT)
-        && offset.is_multiple_of(ALIGNMENT as u64);
+/// `InvalidInput` when address, length or offset is no multiple of `sector_bytes`.
+pub(crate) fn require_aligned(bytes: &[u8], offset: u64, sector_bytes: u32) -> io::Result<()> {
+    let aligned = bytes.as_ptr().addr().is_multiple_of(sector_bytes as usize)
+        && bytes.len().is_multiple_of(sector_bytes as usize)
+        && offset.is_multiple_of(sector_bytes.into());
     if aligned {
         return Ok(());
     }
-    let message = format!("direct access needs multiples of {ALIGNMENT}: {} bytes at {offset}", bytes.len());
+    let message =
+        format!("direct access needs multiples of {sector_bytes}: {} bytes at {offset}", bytes.len());
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// A zeroed buffer whose address and length are multiples of [`ALIGNMENT`].
+/// A zeroed buffer whose address is a multiple of [`ALIGNMENT`], and its length, too, unless it was asked to be another. Its memory is
+/// whole pages in any case.
 pub struct AlignedBuf {
     pointer: NonNull<u8>,
     len: usize,
@@ -38,6 +42,13 @@ impl AlignedBuf {
     pub fn zeroed(bytes: usize) -> Self {
         let len = bytes.max(1).next_multiple_of(ALIGNMENT);
         Self { pointer: pages::take(len), len }
+    }
+
+    /// Exactly `bytes` zeros, for media whose sectors are smaller than a page. Takes memory as [`AlignedBuf::zeroed`] does.
+    pub fn exactly(bytes: usize) -> Self {
+        let mut made = Self::zeroed(bytes);
+        made.len = bytes;
+        made
     }
 
     /// Its first byte, for who keeps other things in it than bytes and makes no slice of these.
@@ -53,8 +64,8 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: `pointer` came from `take` with this very length and is given back once.
-        unsafe { pages::give_back(self.pointer, self.len) }
+        // SAFETY: `pointer` came from `take` with this length, rounded up to pages, and is given back once.
+        unsafe { pages::give_back(self.pointer, self.len.max(1).next_multiple_of(ALIGNMENT)) }
     }
 }
 

@@ -4,12 +4,12 @@
 //! fault injectors that are preloaded see it. No lock is taken but by submitted reads, which a directory's threads
 //! carry out several at once if it was given any ([`FileDirectory::with_threads`]).
 
-use crate::buffer::require_aligned;
+use crate::buffer::{ALIGNMENT, SECTOR_BYTES_MIN, require_aligned};
 use crate::name::{LOCK_NAME, check_name};
 use crate::transfers::{Request, Transfers};
 use crate::{Access, Device, Directory, Geometry, Listed, Lock, ReadRequest, Ticket, WriteRequest};
 use cuesta_sched::Sched;
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fstatfs, statx};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -18,6 +18,20 @@ use std::sync::Arc;
 
 /// What every drive in use keeps whole in a power cut: its logical block.
 const ATOMIC_WRITE_BYTES: u32 = 512;
+/// What `statfs` calls a file system in memory, which takes any offset and length.
+const TMPFS: i64 = 0x0102_1994;
+
+/// Unit of direct I/O on a file: what its file system says (Linux 6.1), else a page, but for one in memory.
+fn sector_bytes(file: &File) -> u32 {
+    let said = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    let said = said.ok().filter(|said| said.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+    let is_in_memory = || fstatfs(file).is_ok_and(|stat| stat.f_type == TMPFS);
+    match said.map(|said| said.stx_dio_offset_align).filter(|bytes| bytes.is_power_of_two()) {
+        Some(bytes) => bytes.clamp(SECTOR_BYTES_MIN, ALIGNMENT as u32),
+        None if is_in_memory() => SECTOR_BYTES_MIN,
+        None => ALIGNMENT as u32,
+    }
+}
 
 /// A directory of the operating system.
 #[derive(Debug)]
@@ -71,9 +85,9 @@ impl FileDirectory {
             options.read(true).write(true).create_new(create).mode(0o600);
             options.custom_flags((flags | OFlags::NOFOLLOW).bits() as i32).open(&path)
         };
-        if access == Access::Direct {
+        if access != Access::Buffered {
             match open(OFlags::DIRECT) {
-                Ok(file) => return Ok(self.opened(file, true)),
+                Ok(file) => return Ok(self.opened(file, access)),
                 // A file system without direct I/O refuses the flag, some only after they made the file.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
                     if create && path.exists() {
@@ -83,11 +97,13 @@ impl FileDirectory {
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.opened(open(OFlags::empty())?, false))
+        Ok(self.opened(open(OFlags::empty())?, Access::Buffered))
     }
 
-    fn opened(&self, file: File, direct: bool) -> Arc<dyn Device> {
-        Arc::new(OpenFile { file: Arc::new(file), direct, transfers: self.transfers.clone() })
+    fn opened(&self, file: File, granted: Access) -> Arc<dyn Device> {
+        let (direct, sector_bytes) =
+            (granted != Access::Buffered, granted.sector_bytes(|| sector_bytes(&file)));
+        Arc::new(OpenFile { file: Arc::new(file), direct, sector_bytes, transfers: self.transfers.clone() })
     }
 }
 
@@ -187,13 +203,14 @@ struct OpenFile {
     /// Shared with the transfers under way.
     file: Arc<File>,
     direct: bool,
+    sector_bytes: u32,
     transfers: Option<Arc<Transfers>>,
 }
 
 impl OpenFile {
     /// The kernel would refuse an unaligned call too, but without saying why, and not on every file system.
     fn check(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.direct { require_aligned(bytes, offset) } else { Ok(()) }
+        if self.direct { require_aligned(bytes, offset, self.sector_bytes) } else { Ok(()) }
     }
 
     fn transfer(&self, request: Request) -> Ticket {
@@ -229,7 +246,8 @@ impl Device for OpenFile {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { direct: self.direct, atomic_write_bytes: ATOMIC_WRITE_BYTES }
+        let (direct, sector_bytes) = (self.direct, self.sector_bytes);
+        Geometry { direct, sector_bytes, atomic_write_bytes: ATOMIC_WRITE_BYTES }
     }
 
     fn submit(&self, request: ReadRequest) -> Ticket {
@@ -250,7 +268,7 @@ impl Device for OpenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ALIGNMENT, AlignedBuf};
+    use crate::AlignedBuf;
 
     #[test]
     fn what_is_written_is_read_by_either_access() {
@@ -274,6 +292,33 @@ mod tests {
         let file = directory.create("x", Access::Direct).unwrap();
         if file.geometry().direct {
             let error = file.write_at(&[0; 100], 0).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn sectors_are_as_small_as_the_medium_has_them_and_no_smaller_than_asked_for() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let directory = FileDirectory::open(dir.path()).unwrap();
+        let file = directory.create("x", Access::Direct).unwrap();
+        assert_eq!(file.geometry().sector_bytes, 4096);
+        let sectors = |bytes| directory.open("x", Access::Sectors(bytes)).unwrap().geometry().sector_bytes;
+        let least = sectors(SECTOR_BYTES_MIN);
+        assert!((SECTOR_BYTES_MIN..=4096).contains(&least) && least.is_power_of_two(), "{least}");
+        assert_eq!((sectors(2048), sectors(4096)), (least.max(2048), 4096));
+        // By what it says the file can be written and read.
+        let file = directory.open("x", Access::Sectors(SECTOR_BYTES_MIN)).unwrap();
+        let mut sector = AlignedBuf::exactly(least as usize);
+        sector.fill(7);
+        assert_eq!(sector.len(), least as usize);
+        file.write_at(&sector, 3 * u64::from(least)).unwrap();
+        let read =
+            ReadRequest { buffer: AlignedBuf::exactly(2 * least as usize), offset: 2 * u64::from(least) };
+        let read = file.submit(read).wait().unwrap();
+        assert_eq!(*read, *[vec![0; least as usize], vec![7; least as usize]].concat());
+        let page = directory.open("x", Access::Direct).unwrap();
+        if page.geometry().direct && least < 4096 {
+            let error = page.read_at(&mut sector, 0).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }
     }

@@ -23,7 +23,7 @@ mod transfers;
 mod unreadable;
 mod view;
 
-pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use buffer::{ALIGNMENT, AlignedBuf, SECTOR_BYTES_MIN};
 pub use bytes::{ByteBuf, PAGES_FROM};
 pub use file::FileDirectory;
 pub use meter::{Cause, Count, Counters, Meter};
@@ -44,9 +44,22 @@ use std::sync::Arc;
 pub enum Access {
     /// Through the operating system's page cache; any offset and length.
     Buffered,
-    /// Past the page cache: offsets, lengths and memory addresses are multiples of [`ALIGNMENT`]. A file system
+    /// Past the page cache: offsets, lengths and memory addresses are multiples of [`ALIGNMENT`], which suits every medium. A file system
     /// that cannot do direct I/O falls back to buffered access; [`Device::geometry`] says which it is.
     Direct,
+    /// The same by multiples of so many bytes, a power of two, or of as many as the medium wants if that is more:
+    /// [`Geometry::sector_bytes`].
+    Sectors(u32),
+}
+
+impl Access {
+    /// What a file that is reached so, past the page cache, has for its sectors on a medium of such ones.
+    pub(crate) fn sector_bytes(self, of_medium: impl FnOnce() -> u32) -> u32 {
+        match self {
+            Self::Sectors(bytes) if bytes < ALIGNMENT as u32 => bytes.max(of_medium()),
+            _ => ALIGNMENT as u32,
+        }
+    }
 }
 
 /// What the medium under a file asks for.
@@ -54,6 +67,8 @@ pub enum Access {
 pub struct Geometry {
     /// Reads and writes past the page cache.
     pub direct: bool,
+    /// Unit of direct I/O on this file, in bytes: a power of two from [`SECTOR_BYTES_MIN`] to [`ALIGNMENT`].
+    pub sector_bytes: u32,
     /// Largest aligned write, in bytes, that a power cut cannot tear.
     pub atomic_write_bytes: u32,
 }

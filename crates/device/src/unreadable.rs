@@ -1,7 +1,7 @@
 //! Reading around what a medium cannot read.
 //!
 //! A read that touches a bad sector fails whole, and what lies beside that sector may be as it was. So such a read is made once more, and then
-//! page by page, and of the pages that cannot be read zeros are left: what is in them fails its checksum, and the rest is used.
+//! unit by unit, and of those that cannot be read zeros are left: what is in them fails its checksum, and the rest is used.
 
 use crate::{ALIGNMENT, Device, Geometry};
 use rustix::io::Errno;
@@ -28,17 +28,22 @@ pub fn read_twice(device: &dyn Device, buffer: &mut [u8], offset: u64) -> io::Re
     }
 }
 
-/// Reads page by page from `start` on, where a page begins: the pages that the medium cannot read, twice in a row, of which zeros are left.
+/// Reads `unit` bytes at a time from `start` on, a multiple of that: those that the medium cannot read, twice in a row, of which zeros are left.
 ///
 /// # Errors
 /// What the device says besides.
-pub fn read_what_can_be(device: &dyn Device, buffer: &mut [u8], start: u64) -> io::Result<Vec<Range<u64>>> {
+pub fn read_what_can_be(
+    device: &dyn Device,
+    buffer: &mut [u8],
+    start: u64,
+    unit: usize,
+) -> io::Result<Vec<Range<u64>>> {
     let (mut at, mut unreadable) = (start, Vec::new());
-    for page in buffer.chunks_mut(ALIGNMENT) {
-        let end = at + page.len() as u64;
-        match read_twice(device, page, at) {
+    for part in buffer.chunks_mut(unit) {
+        let end = at + part.len() as u64;
+        match read_twice(device, part, at) {
             Err(source) if is_unreadable(&source) => {
-                page.fill(0);
+                part.fill(0);
                 unreadable.push(at..end);
             }
             read => read?,
@@ -72,7 +77,7 @@ impl WhatIsLeft {
         for page in buffer.chunks_mut(ALIGNMENT) {
             if self.unreadable().contains(&at) {
                 page.fill(0);
-            } else if !read_what_can_be(self.device.as_ref(), page, at)?.is_empty() {
+            } else if !read_what_can_be(self.device.as_ref(), page, at, ALIGNMENT)?.is_empty() {
                 self.unreadable().insert(at);
             }
             at += page.len() as u64;
@@ -145,9 +150,13 @@ mod tests {
             let mut found = vec![1; 3 * ALIGNMENT];
             assert!(is_unreadable(&read_twice(device.as_ref(), &mut found, 0).unwrap_err()));
             let bad_page = page..2 * page;
-            assert_eq!(read_what_can_be(device.as_ref(), &mut found, 0).unwrap(), [bad_page]);
+            assert_eq!(read_what_can_be(device.as_ref(), &mut found, 0, ALIGNMENT).unwrap(), [bad_page]);
             let expected = [[7; ALIGNMENT], [0; ALIGNMENT], [7; ALIGNMENT]].concat();
             assert_eq!(found, expected);
+            // Read by less, it costs less.
+            let bad_sector = page..page + 512;
+            assert_eq!(read_what_can_be(device.as_ref(), &mut found, 0, 512).unwrap(), [bad_sector]);
+            assert_eq!(found[..ALIGNMENT + 513], [[7; ALIGNMENT].as_slice(), &[0; 512], &[7]].concat());
             let left = WhatIsLeft::new(device.clone());
             let read = |offset: usize, bytes: usize| {
                 let mut found = vec![1; bytes];

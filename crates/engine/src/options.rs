@@ -8,7 +8,7 @@ use crate::key::VALUE_BYTES_MAX;
 use crate::log::EXTEND_BYTES;
 use crate::profile::{Demotion, Profile, PromoteReads};
 use crate::table::{Compression, FLOORS_MAX};
-use cuesta_device::ALIGNMENT;
+use cuesta_device::{ALIGNMENT, SECTOR_BYTES_MIN};
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -87,6 +87,10 @@ pub struct TierOptions {
     /// as level 0 fills, and any number once writers would be slowed for it. `None` for any at all times. A guard for
     /// reads on media that suffer under writes.
     pub background_bytes_per_second: Option<u64>,
+    /// In profile `prismdb`, of the first tier: the unit in which slots are read and written, in bytes, a power of two from 512 to 4096, which is
+    /// what there is by default. Less suits media that write less than a page without rewriting one, as Optane does and flash does not: an object
+    /// of a kilobyte then costs half of the bytes. Where a medium's own unit is larger, that counts.
+    pub sector_bytes: u32,
     /// It is persistent memory: tables there are parts of one mapped file, which is as large as the tier less what the log and
     /// the manifest may take beside it, and are read where they lie. For now such a tier is the only one of its store.
     pub persistent_memory: bool,
@@ -101,6 +105,7 @@ impl TierOptions {
             compression: Compression::None,
             filter_bits_per_key: 10,
             background_bytes_per_second: None,
+            sector_bytes: ALIGNMENT as u32,
             persistent_memory: false,
         }
     }
@@ -118,6 +123,7 @@ impl TierOptions {
             compression: Compression::Lz4,
             filter_bits_per_key: 14,
             background_bytes_per_second: None,
+            sector_bytes: ALIGNMENT as u32,
             persistent_memory: false,
         }
     }
@@ -461,6 +467,13 @@ impl Options {
         for (i, tier) in self.tiers.iter().enumerate() {
             between(&format!("tiers[{i}].capacity_bytes"), tier.capacity_bytes, TIER_BYTES_MIN, 1 << 60)?;
             between(&format!("tiers[{i}].filter_bits_per_key"), tier.filter_bits_per_key.into(), 0, 32)?;
+            let (least, most) = (SECTOR_BYTES_MIN.into(), ALIGNMENT as u64);
+            between(&format!("tiers[{i}].sector_bytes"), tier.sector_bytes.into(), least, most)?;
+            if !tier.sector_bytes.is_power_of_two() {
+                let why =
+                    format!("tiers[{i}].sector_bytes is {}, which is no power of two", tier.sector_bytes);
+                return Err(Error::invalid(why));
+            }
             if let Some(rate) = tier.background_bytes_per_second {
                 between(&format!("tiers[{i}].background_bytes_per_second"), rate, MIB, 1 << 40)?;
             }
@@ -541,6 +554,9 @@ mod tests {
         refuse(|o| o.tiers.push(o.tiers[0].clone()), "named twice");
         refuse(|o| o.memtable_bytes = Some(o.memory_bytes), "memtable_bytes");
         refuse(|o| o.level0_stop = o.level0_slow, "level0_stop");
+        refuse(|o| o.tiers[0].sector_bytes = 256, "sector_bytes");
+        refuse(|o| o.tiers[0].sector_bytes = 8192, "sector_bytes");
+        refuse(|o| o.tiers[0].sector_bytes = 1000, "no power of two");
         refuse(
             |o| (o.tiers[0].capacity_bytes, o.memtable_bytes) = (100 * MIB, Some(32 * MIB)),
             "bytes of log on the first tier",

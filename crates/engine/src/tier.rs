@@ -10,7 +10,7 @@ use crate::format::file::SUPERBLOCK_NAME;
 use crate::options::{Create, Options, TierOptions};
 use crate::table::Compression;
 use cuesta_device::mapped::{FileMaps, MapFiles, MappedDirectory, Mapping, OwnFiles, Persistence, Region};
-use cuesta_device::{Access, Cause, Device, Directory, FileDirectory, Limiter, Meter, Pace};
+use cuesta_device::{ALIGNMENT, Access, Cause, Device, Directory, FileDirectory, Limiter, Meter, Pace};
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use cuesta_sched::{Mutex, Sched};
 use std::io;
@@ -26,6 +26,8 @@ pub(crate) struct Tier {
     pub(crate) capacity_bytes: u64,
     pub(crate) compression: Compression,
     pub(crate) filter_bits_per_key: u32,
+    /// Unit of I/O on slots.
+    pub(crate) sector_bytes: u32,
     /// How tables here become durable, if they are in persistent memory.
     pub(crate) memory: Option<Persistence>,
     /// Bytes of files, and of leases not yet settled.
@@ -142,6 +144,7 @@ impl Tier {
             capacity_bytes,
             compression,
             filter_bits_per_key,
+            sector_bytes: ALIGNMENT as u32,
             taken,
             no_direct_io,
             background: None,
@@ -168,7 +171,7 @@ impl Tier {
     }
 
     fn note_access(&self, asked: Access, device: &dyn Device) {
-        if asked == Access::Direct && !device.geometry().direct && self.memory.is_none() {
+        if asked != Access::Buffered && !device.geometry().direct && self.memory.is_none() {
             self.no_direct_io.store(true, Ordering::Relaxed);
         }
     }
@@ -359,8 +362,25 @@ impl Tiers {
 
     /// Opens a table's file; what is read is not metered yet.
     pub(crate) fn open_table_file(&self, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
-        let opened = self.open_through(self.table_access, tier, file)?;
-        self.get(tier)?.note_access(self.table_access, opened.as_ref());
+        self.open_noted(self.table_access, tier, file)
+    }
+
+    /// The same of a slab's.
+    pub(crate) fn open_slab_file(&self, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
+        self.open_noted(self.slab_access(tier)?, tier, file)
+    }
+
+    /// How slabs there are reached: as tables are, but by the tier's own sectors.
+    pub(crate) fn slab_access(&self, tier: u32) -> Result<Access> {
+        Ok(match self.table_access {
+            Access::Buffered => Access::Buffered,
+            _ => Access::Sectors(self.get(tier)?.sector_bytes),
+        })
+    }
+
+    fn open_noted(&self, access: Access, tier: u32, file: FileId) -> Result<Arc<dyn Device>> {
+        let opened = self.open_through(access, tier, file)?;
+        self.get(tier)?.note_access(access, opened.as_ref());
         Ok(opened)
     }
 

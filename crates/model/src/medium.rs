@@ -1,7 +1,7 @@
 //! When a modelled device is done.
 //!
 //! A call takes one of the channels, the first that is free, for a latency drawn for it; and its bytes take the link, one
-//! call after the other in each direction. It is done when both are. So a lone small call takes its latency, many at once as
+//! call after the other in each direction, whole sectors of the device. It is done when both are. So a lone small call takes its latency, many at once as
 //! many channels as there are, and large ones the bandwidth.
 //!
 //! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are taken off each sleep: measured when the
@@ -125,6 +125,7 @@ impl Modelled {
             Call::Write => (self.spec.write, 1, self.spec.write_bytes_per_second),
             Call::Sync => (self.spec.flush, 1, self.spec.write_bytes_per_second),
         };
+        let bytes = bytes.next_multiple_of(self.spec.sector_bytes as usize);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let took = draw(&mut state.rng, latency);
         let first = state.channels.iter().enumerate().min_by_key(|(_, free_at)| **free_at);
@@ -247,6 +248,23 @@ mod tests {
                 (times.iter().sum::<f64>() / 4000.0, Spec::preset("qlc").unwrap().read.mean_us());
             assert!((mean / says - 1.0).abs() < 0.02, "{mean} and {says}");
         });
+    }
+
+    #[test]
+    fn what_is_less_than_a_sector_takes_as_long_as_one() {
+        let took = |sector_bytes| {
+            let mut took = Duration::ZERO;
+            let read_bytes_per_second = 1 << 20;
+            let spec = Spec { sector_bytes, read_bytes_per_second, ..Spec::preset("optane").unwrap() };
+            on(spec, |sched, file| {
+                let began = sched.now();
+                file.read_at(&mut [0; 700], 0).unwrap();
+                took = sched.now() - began;
+            });
+            took.as_micros()
+        };
+        // Two sectors of 512 bytes, and one of 4,096, at a mebibyte a second.
+        assert_eq!([512, 4096].map(took), [976, 3906]);
     }
 
     #[test]

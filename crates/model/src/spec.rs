@@ -1,5 +1,6 @@
 //! What a device is, in numbers.
 
+use cuesta_device::{ALIGNMENT, SECTOR_BYTES_MIN};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +47,8 @@ pub struct Spec {
     pub write_bytes_per_second: u64,
     /// Calls that are under way at once; others wait.
     pub channels: u32,
+    /// What it reads and writes at least, in bytes: less takes as long on the link.
+    pub sector_bytes: u32,
     /// Price of a gigabyte, in dollars.
     pub dollars_per_gigabyte: f64,
     /// How often it may be written over in a day, for the years of its warranty.
@@ -63,10 +66,13 @@ struct Stated {
     read_bytes_per_second: Option<u64>,
     write_bytes_per_second: Option<u64>,
     channels: Option<u32>,
+    sector_bytes: Option<u32>,
     dollars_per_gigabyte: Option<f64>,
     drive_writes_per_day: Option<f64>,
 }
 
+/// A page, in bytes.
+const PAGE_BYTES: u32 = ALIGNMENT as u32;
 /// Longest latency that is modelled, in microseconds.
 const LATENCY_MAX_US: f64 = 60e6;
 
@@ -92,6 +98,8 @@ impl Spec {
             read_bytes_per_second: mb.0 * MB,
             write_bytes_per_second: mb.1 * MB,
             channels,
+            // Flash is written by the page, and more, whatever its controller takes.
+            sector_bytes: if name == "optane" { SECTOR_BYTES_MIN } else { PAGE_BYTES },
             dollars_per_gigabyte: price,
             drive_writes_per_day: endurance,
         };
@@ -139,6 +147,13 @@ impl Spec {
         if self.channels == 0 || self.channels > 1024 {
             return refuse(format!("channels must be from 1 to 1024; it has {}", self.channels));
         }
+        let sectors = SECTOR_BYTES_MIN..=PAGE_BYTES;
+        if !(self.sector_bytes.is_power_of_two() && sectors.contains(&self.sector_bytes)) {
+            return refuse(format!(
+                "sector_bytes must be a power of two from {SECTOR_BYTES_MIN} to {PAGE_BYTES}; it is {}",
+                self.sector_bytes
+            ));
+        }
         if self.read_bytes_per_second.min(self.write_bytes_per_second) < 1 << 20 {
             return refuse("bandwidth must be a mebibyte a second or more".to_owned());
         }
@@ -158,6 +173,7 @@ impl Spec {
             read_bytes_per_second: stated.read_bytes_per_second.unwrap_or(base.read_bytes_per_second),
             write_bytes_per_second: stated.write_bytes_per_second.unwrap_or(base.write_bytes_per_second),
             channels: stated.channels.unwrap_or(base.channels),
+            sector_bytes: stated.sector_bytes.unwrap_or(base.sector_bytes),
             dollars_per_gigabyte: stated.dollars_per_gigabyte.unwrap_or(base.dollars_per_gigabyte),
             drive_writes_per_day: stated.drive_writes_per_day.unwrap_or(base.drive_writes_per_day),
         }
@@ -230,6 +246,8 @@ mod tests {
             ("[fast]\nchannels = 3\n", "preset"),
             ("[fast]\npreset = \"qlc\"\nchannel = 3\n", "channel"),
             ("[fast]\npreset = \"qlc\"\nchannels = 0\n", "channels"),
+            ("[fast]\npreset = \"qlc\"\nsector_bytes = 1000\n", "sector_bytes"),
+            ("[fast]\npreset = \"qlc\"\nsector_bytes = 8192\n", "sector_bytes"),
             ("[fast]\npreset = \"qlc\"\nread = { median_us = 9, p99_us = 8 }\n", "median_us"),
         ] {
             let error = parse_file(text).unwrap_err();

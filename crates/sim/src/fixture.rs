@@ -131,6 +131,10 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
         tier.compression = if tier.persistent_memory { Compression::None } else { compression };
         tier.filter_bits_per_key = [0, 10, 14][rng.below(3) as usize];
     }
+    if matches!(kind, Kind::PrismDb | Kind::PrismDbLogFree) {
+        // Drawn apart, so that all else stays as it was.
+        tiers[0].sector_bytes = [512, 2048, 4096][Rng::stream(seed, 1).below(3) as usize];
+    }
     let has_guards = matches!(kind, Kind::Fragmented | Kind::NvLsm | Kind::NvLsmBlocks);
     Options {
         tiers,

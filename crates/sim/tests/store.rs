@@ -923,6 +923,61 @@ fn small_objects_go_down_by_the_page_where_memory_has_room_for_few_pages() {
 }
 
 #[test]
+fn of_what_a_merge_reads_ahead_no_more_is_under_way_than_keeps_the_device_busy() {
+    on_a_disk(|sched, disk| {
+        // Who flushes merges, too, one after the other.
+        let options = Options { background_threads: 1, ..half(PromoteReads::Never) };
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        // So that neighbours by key are hardly any by place.
+        (0..3000).for_each(|i| assert!(db.put(many(i * 7919 % 3000), value(i, 1)).is_ok()));
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        let down = db.stats().io.get(0, Cause::Demotion).read_ops;
+        // Twenty-four pages, of which a read may be the last.
+        let most = disk.counts()[0].reads_under_way_max;
+        assert!(down > 500 && (8..=25).contains(&most), "{most} at once, of {down} reads");
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn an_object_costs_the_sectors_that_it_is_in_or_the_pages() {
+    // As the tier's options have it, and as the medium does.
+    for (asked, medium, most) in [(512, 512, 2048), (4096, 512, 8192), (512, 4096, 8192)] {
+        let sched = Sched::simulated(7);
+        let disk = SimDisk::new(&sched, 2, SimConfig { sector_bytes: medium, ..SimConfig::default() });
+        sched.run(|| {
+            let mut options = half(PromoteReads::Never);
+            options.tiers[0].sector_bytes = asked;
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            let put = |i: u64, version: u8| {
+                db.put(many(i), value(i, version)).unwrap();
+                db.flush().unwrap();
+            };
+            (0..100).for_each(|i| put(i, 1));
+            let flushed = || db.stats().io.get(0, Cause::Flush);
+            let before = flushed();
+            (0..100).for_each(|i| put(i * 37 % 100, 2));
+            let after = flushed();
+            let of = |before: u64, after: u64| (after - before) / 100;
+            let each = [of(before.read_bytes, after.read_bytes), of(before.write_bytes, after.write_bytes)];
+            // A slab more or less has a page of its own.
+            assert!(each.iter().all(|bytes| (most / 2..=most).contains(bytes)), "{asked}: {each:?}");
+            db.close().unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            let user = || db.stats().io.get(0, Cause::UserRead).read_bytes;
+            let before = user();
+            for i in 0..100 {
+                assert_eq!(db.get(many(i)).unwrap().unwrap()[..], value(i, 2));
+            }
+            let each = of(before, user());
+            assert!((most / 2..=most).contains(&each), "{asked}: {each}");
+            db.close().unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_scan_that_is_known_to_be_short_begins_all_its_reads_at_once() {
     on_a_disk(|sched, disk| {
         let mut options = half(PromoteReads::Never);

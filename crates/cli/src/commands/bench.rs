@@ -239,7 +239,7 @@ impl Args {
             Some(Place { path, size }) => Options::in_memory(path, size.0),
             None => Options::tiered(tiers.0, tiers.1),
         };
-        self.shape.of(Options {
+        let options = Options {
             memory_bytes: self.memory_bytes(),
             profile: Some(self.profile),
             demotion: self.demotion,
@@ -249,6 +249,10 @@ impl Args {
             create: Create::New,
             seed: self.seed,
             ..of_tiers
+        };
+        self.shape.of(match &self.model {
+            Some(models) => models.with_sectors(options),
+            None => options,
         })
     }
 

@@ -3,17 +3,18 @@
 
 use crate::failure::{Failure, Outcome, Result};
 use crate::measure::ours::{Cuesta, MemoryModel};
-use crate::model::TIERS;
+use crate::model::{Models, TIERS};
 use crate::size::{Size, human};
 use cuesta::{Cause, Create, Options, Profile, PromoteReads, TierOptions};
 use cuesta_bench::contender::{Contender, Setup, serve};
+use cuesta_model::environment;
 use std::collections::BTreeMap;
 
 /// Be measured by another command, which starts this itself.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
-    /// table=SIZE; memtable=SIZE; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
+    /// table=SIZE; memtable=SIZE; sector=BYTES; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
     /// for persistent memory as its only tier; log-free; forget-heat, so that nothing is known to be hot when it is opened
     #[arg(default_value = "")]
     variant: String,
@@ -61,6 +62,10 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<Varied, Stri
             }
             "table" => options.table_bytes = value.parse::<Size>()?.0,
             "memtable" => options.memtable_bytes = Some(value.parse::<Size>()?.0),
+            "sector" => {
+                let bytes = number()?;
+                options.tiers.iter_mut().take(1).for_each(|tier| tier.sector_bytes = bytes);
+            }
             "pinned" => options.pinned_percent = Some(number()?),
             "runs" => options.runs_max = number()?,
             "log-runs" => options.log_runs_max = number()?,
@@ -189,8 +194,14 @@ fn open(setup: &Setup, variant: &str) -> std::result::Result<Box<dyn Contender>,
             ..Options::default()
         })
     };
-    let Varied { options, memory, forgets_heat } =
-        vary(parse().map_err(|error| error.to_string())?, variant)?;
+    let mut options = parse().map_err(|error| error.to_string())?;
+    // The library that makes devices slow is told of them so.
+    if let Ok(models) = std::env::var(environment::MODELS)
+        && !models.is_empty()
+    {
+        options = models.parse::<Models>()?.with_sectors(options);
+    }
+    let Varied { options, memory, forgets_heat } = vary(options, variant)?;
     if forgets_heat {
         forget_heat(&options.tiers).map_err(|error| format!("forget what was hot: {error}"))?;
     }

@@ -13,7 +13,7 @@ use super::own::OwnFile;
 use super::region::{Extent, Region};
 use super::{MapFiles, PAGE_BYTES, Persistence};
 use crate::name::check_name;
-use crate::{Access, Device, Directory, Geometry, Listed, Lock, View};
+use crate::{ALIGNMENT, Access, Device, Directory, Geometry, Listed, Lock, View};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -332,7 +332,7 @@ impl Device for MappedFile {
 
     /// Any write of bytes; what a line holds can be torn.
     fn geometry(&self) -> Geometry {
-        Geometry { direct: false, atomic_write_bytes: 1 }
+        Geometry { direct: false, sector_bytes: ALIGNMENT as u32, atomic_write_bytes: 1 }
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {

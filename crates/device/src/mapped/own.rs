@@ -12,7 +12,7 @@
 
 use super::dirty::Dirty;
 use super::{MapFiles, Memory};
-use crate::{Device, Geometry};
+use crate::{ALIGNMENT, Device, Geometry};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -125,7 +125,7 @@ impl Device for OwnFile {
 
     /// Any write of bytes; what a line holds can be torn.
     fn geometry(&self) -> Geometry {
-        Geometry { direct: false, atomic_write_bytes: 1 }
+        Geometry { direct: false, sector_bytes: ALIGNMENT as u32, atomic_write_bytes: 1 }
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {

@@ -30,7 +30,10 @@ pub use survive::{Keep, Survival};
 
 use crate::buffer::require_aligned;
 use crate::name::check_name;
-use crate::{Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, Ticket};
+use crate::{
+    Access, AlignedBuf, Device, Directory, Geometry, Listed, Lock, Pending, ReadRequest, SECTOR_BYTES_MIN,
+    Ticket,
+};
 use cuesta_sched::{Rng, Sched};
 use state::{File, FileId, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +46,8 @@ pub struct SimConfig {
     pub capacity_bytes: u64,
     /// Whether direct access is granted when asked for. If not, it falls back to buffered.
     pub direct: bool,
+    /// The unit of direct I/O that it asks for at least.
+    pub sector_bytes: u32,
     /// What [`Geometry::atomic_write_bytes`] says. Cuts tear at 512 bytes whatever it says.
     pub atomic_write_bytes: u32,
     /// How many of the last operations [`SimDisk::trace`] keeps as text; each then costs a formatted line.
@@ -51,7 +56,8 @@ pub struct SimConfig {
 
 impl Default for SimConfig {
     fn default() -> Self {
-        Self { capacity_bytes: u64::MAX, direct: true, atomic_write_bytes: 512, trace_ops: 0 }
+        let (capacity_bytes, sector_bytes) = (u64::MAX, SECTOR_BYTES_MIN);
+        Self { capacity_bytes, direct: true, sector_bytes, atomic_write_bytes: 512, trace_ops: 0 }
     }
 }
 
@@ -297,7 +303,8 @@ impl SimDirectory {
     fn device(&self, id: FileId, access: Access) -> Arc<dyn Device> {
         let config = self.disk.with(|state| state.config);
         let geometry = Geometry {
-            direct: access == Access::Direct && config.direct,
+            direct: access != Access::Buffered && config.direct,
+            sector_bytes: access.sector_bytes(|| config.sector_bytes),
             atomic_write_bytes: config.atomic_write_bytes,
         };
         Arc::new(SimDevice { disk: self.disk.clone(), id, geometry })
@@ -373,7 +380,8 @@ struct SimDevice {
 
 impl SimDevice {
     fn check(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.geometry.direct { require_aligned(bytes, offset) } else { Ok(()) }
+        let Geometry { direct, sector_bytes, .. } = self.geometry;
+        if direct { require_aligned(bytes, offset, sector_bytes) } else { Ok(()) }
     }
 }
 

@@ -221,6 +221,7 @@ pub(crate) fn tiers(options: &Options, world: &World) -> Result<Arc<Tiers>> {
         let shape = (tier.compression, tier.filter_bits_per_key);
         let names = Arc::new(SureNames::new(&world.sched, directory.clone()));
         let mut made = Tier::new(i, names, tier.capacity_bytes, shape);
+        made.sector_bytes = tier.sector_bytes;
         if tier.persistent_memory {
             // The log's room is set aside when it is known what it uses.
             made.count(tier.capacity_bytes - options.mapped_bytes(tier) - options.log_bytes());

@@ -3,7 +3,7 @@
 //! Neighbours by key lie here and there. So a walk that is known to be short begins with reads of as many objects as are expected
 //! of it, and one that goes on has more and more of the next ones read ahead, up to [`AHEAD_MAX`] and as far as memory
 //! allows; one that turns round begins anew with one. Reads are begun in batches, each once half of the last is used up, and of a batch
-//! objects in the same or neighbouring pages are one read: memtables are placed in key order, so what came with one of
+//! objects in the same page or neighbouring sectors are one read: memtables are placed in key order, so what came with one of
 //! them lies together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds
 //! more neighbours: as many as lie in the pages that memory has room for. Where that ends a batch, the next one waits until half of this is used
 //! up, too: one object at a time, each as another is done with, would find none. What lies in pages that are there for others, or are being read, is
@@ -16,7 +16,7 @@
 
 use super::contents::{Contents, Found, is_passed_over};
 use super::index::{Index, Location, Position};
-use super::slab::{Slab, SlotBytes};
+use super::slab::{Slab, SlotBytes, held_bytes, pages_of};
 use crate::error::{Error, Result};
 use crate::key::{Cursor, Entry, Target, Trailer};
 use crate::memory::{Charge, Holder, Memory};
@@ -35,7 +35,7 @@ const MERGE_AHEAD_MAX: usize = 2048;
 const MERGE_AHEAD_BYTES: u64 = 1 << 20;
 const MERGE_LEAST_BYTES: u64 = 64 << 10;
 /// Of these, bytes that are under way.
-const MERGE_UNDER_WAY_BYTES: u64 = 64 << 10;
+const MERGE_UNDER_WAY_BYTES: u64 = 96 << 10;
 
 /// An object that is read ahead, and by which read.
 struct Pending {
@@ -44,8 +44,8 @@ struct Pending {
     run: u64,
 }
 
-/// A read of neighbouring pages, for so many objects more.
-struct PageRun {
+/// A read of neighbouring sectors, for so many objects more.
+struct SectorRun {
     read: Read,
     slab: u64,
     start: u64,
@@ -72,11 +72,11 @@ pub(crate) struct StoreCursor {
     /// The entries that follow in the present direction, as far as they are read ahead.
     ahead: VecDeque<Pending>,
     /// Their reads, numbered.
-    runs: BTreeMap<u64, PageRun>,
-    /// The same by slab and first page.
+    runs: BTreeMap<u64, SectorRun>,
+    /// The same by slab and first sector.
     by_place: BTreeMap<(u64, u64), u64>,
     next_run: u64,
-    /// What they take, those that are planned included.
+    /// Memory that they take, those that are planned included.
     read_bytes: u64,
     /// Bytes of those under way.
     under_way: u64,
@@ -167,10 +167,12 @@ impl StoreCursor {
         while self.ahead.len() + batch.len() < count {
             let Some(at) = next else { break };
             let Some(location) = contents.index.entry_to(at, &mut self.key) else { break };
-            let its = contents.slab(location.slab)?.pages(location.slot);
+            let its = contents.slab(location.slab)?.sectors_of(location.slot);
             let mut new = 0;
             if self.run_with(location.slab, &its).is_none() {
-                let its = its.step_by(ALIGNMENT).filter(|page| pages.insert((location.slab, *page)));
+                // What is read apart shares no page, so it takes no more memory than its pages have bytes.
+                let its =
+                    pages_of(&its).step_by(ALIGNMENT).filter(|page| pages.insert((location.slab, *page)));
                 new = (its.count() * ALIGNMENT) as u64;
             }
             bytes += new;
@@ -196,12 +198,12 @@ impl StoreCursor {
         }
     }
 
-    /// The read that has these pages, or is to have them.
-    fn run_with(&self, slab: u64, pages: &Range<u64>) -> Option<u64> {
-        let ((of, _), run) = self.by_place.range(..=(slab, pages.start)).next_back()?;
-        let PageRun { start, bytes, read, .. } = self.runs.get(run)?;
+    /// The read that has these sectors, or is to have them.
+    fn run_with(&self, slab: u64, sectors: &Range<u64>) -> Option<u64> {
+        let ((of, _), run) = self.by_place.range(..=(slab, sectors.start)).next_back()?;
+        let SectorRun { start, bytes, read, .. } = self.runs.get(run)?;
         let is_whole = !matches!(read, Read::Done(None));
-        (*of == slab && pages.end <= start + bytes && is_whole).then_some(*run)
+        (*of == slab && sectors.end <= start + bytes && is_whole).then_some(*run)
     }
 
     /// Has what it holds counted.
@@ -214,7 +216,7 @@ impl StoreCursor {
         let mut run_of = vec![0; batch.len()];
         let mut by_place = Vec::with_capacity(batch.len());
         for (i, (_, Location { slab, slot, .. })) in batch.iter().enumerate() {
-            let run = self.run_with(*slab, &contents.slab(*slab)?.pages(*slot));
+            let run = self.run_with(*slab, &contents.slab(*slab)?.sectors_of(*slot));
             match run.and_then(|run| Some((run, self.runs.get_mut(&run)?))) {
                 Some((number, run)) => {
                     run.users += 1;
@@ -229,15 +231,15 @@ impl StoreCursor {
             let slab = contents.slab(number)?;
             let mut rest = in_slab;
             while !rest.is_empty() {
-                let (users, pages) = slab.run(rest.iter().map(|i| batch[*i].1.slot));
-                let bytes = pages.end - pages.start;
-                self.read_bytes += bytes;
+                let (users, sectors) = slab.run(rest.iter().map(|i| batch[*i].1.slot));
+                let bytes = sectors.end - sectors.start;
+                self.read_bytes += held_bytes(bytes);
                 // Where two begin at one page, the longer one.
-                let before = self.by_place.get(&(number, pages.start)).and_then(|run| self.runs.get(run));
+                let before = self.by_place.get(&(number, sectors.start)).and_then(|run| self.runs.get(run));
                 if before.is_none_or(|before| before.bytes < bytes) {
-                    self.by_place.insert((number, pages.start), self.next_run);
+                    self.by_place.insert((number, sectors.start), self.next_run);
                 }
-                let run = PageRun { read: Read::Planned, slab: number, start: pages.start, bytes, users };
+                let run = SectorRun { read: Read::Planned, slab: number, start: sectors.start, bytes, users };
                 self.runs.insert(self.next_run, run);
                 rest[..users].iter().for_each(|i| run_of[*i] = self.next_run);
                 self.next_run += 1;
@@ -261,9 +263,10 @@ impl StoreCursor {
             let Some(pending) = self.ahead.get(self.begun) else { break };
             let (number, slab) = (pending.run, pending.location.slab);
             if let Some(run) = self.runs.get(&number).filter(|run| matches!(run.read, Read::Planned)) {
-                let (pages, device) = (run.start..run.start + run.bytes, self.device_of(contents.slab(slab)?));
-                let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &pages));
-                self.under_way += run.bytes;
+                let (sectors, device) =
+                    (run.start..run.start + run.bytes, self.device_of(contents.slab(slab)?));
+                let read = Read::UnderWay(Slab::begin_read(device.as_ref(), &sectors));
+                self.under_way += held_bytes(run.bytes);
                 self.runs.entry(number).and_modify(|run| run.read = read);
             }
             self.begun += 1;
@@ -278,7 +281,7 @@ impl StoreCursor {
         let pages = match std::mem::replace(&mut run.read, Read::Done(None)) {
             Read::Planned => return Err(Error::internal("an entry's read was not begun when its turn came")),
             Read::UnderWay(ticket) => {
-                self.under_way -= run.bytes;
+                self.under_way -= held_bytes(run.bytes);
                 slab.end_read(ticket)?.map(Arc::new)
             }
             Read::Done(pages) => pages,
@@ -289,7 +292,7 @@ impl StoreCursor {
             run.read = Read::Done(pages.clone());
         } else {
             let place = (run.slab, start);
-            self.read_bytes -= run.bytes;
+            self.read_bytes -= held_bytes(run.bytes);
             if self.by_place.get(&place) == Some(&pending.run) {
                 self.by_place.remove(&place);
             }

@@ -35,7 +35,7 @@ const SLOTS_MAX: u32 = 1 << 24;
 const SLOTS_MIN: u64 = 4;
 /// The tier that slabs are on.
 pub(crate) const SLAB_TIER: u32 = 0;
-/// Slots whose pages follow each other are read together, up to so many bytes, unless one slot is longer.
+/// Slots whose sectors follow each other, or lie in one page, are read together, up to so many bytes, unless one slot is longer.
 const RUN_BYTES_MAX: u64 = 256 << 10;
 /// A scan of a slab reads so many times ahead.
 const SCAN_DEPTH: usize = 4;
@@ -135,6 +135,8 @@ pub(crate) struct Slab {
     flaw: Option<Error>,
     is_lost: bool,
     lost_uses: LostUses,
+    /// Unit of I/O on its slots, in bytes: the tier's, or its medium's if that is larger.
+    sector_bytes: u64,
 }
 
 /// What a lost slab is read from.
@@ -169,32 +171,43 @@ impl Device for Nothing {
     }
 
     fn geometry(&self) -> Geometry {
-        Geometry { direct: false, atomic_write_bytes: 0 }
+        Geometry { direct: false, sector_bytes: ALIGNMENT as u32, atomic_write_bytes: 0 }
     }
 }
 
-/// Pages that were read, and a slot in them.
+/// Sectors that were read, and a slot in them.
 #[derive(Debug)]
 pub(crate) struct SlotBytes {
-    pages: Arc<AlignedBuf>,
+    sectors: Arc<AlignedBuf>,
     range: Range<usize>,
 }
 
 impl SlotBytes {
-    /// `slot` of `slab`, in the pages from `start` on.
-    pub(crate) fn new(slab: &Slab, slot: u32, pages: Arc<AlignedBuf>, start: u64) -> Self {
+    /// `slot` of `slab`, in the sectors from `start` on.
+    pub(crate) fn new(slab: &Slab, slot: u32, sectors: Arc<AlignedBuf>, start: u64) -> Self {
         let from = (slab.meta.offset(slot) - start) as usize;
-        Self { pages, range: from..from + slab.meta.slot_bytes as usize }
+        Self { sectors, range: from..from + slab.meta.slot_bytes as usize }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.pages[self.range.clone()]
+        &self.sectors[self.range.clone()]
     }
 }
 
-/// Pages from the first to the last byte of a range.
-pub(crate) fn pages_of(from: u64, to: u64) -> Range<u64> {
-    from / ALIGNMENT as u64 * ALIGNMENT as u64..to.next_multiple_of(ALIGNMENT as u64)
+/// Memory that a read or a write of so many bytes takes: whole pages.
+pub(super) fn held_bytes(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT as u64)
+}
+
+/// The pages that these bytes are in.
+pub(super) fn pages_of(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / ALIGNMENT as u64 * ALIGNMENT as u64..bytes.end.next_multiple_of(ALIGNMENT as u64)
+}
+
+/// Whether what begins at `next` is read or written together with what ends at `end`: what lies between in one page costs less than a call of
+/// its own. So no two that are apart share a page.
+pub(super) fn are_neighbours(end: u64, next: u64) -> bool {
+    next <= end.next_multiple_of(ALIGNMENT as u64)
 }
 
 impl Slab {
@@ -208,7 +221,8 @@ impl Slab {
     ) -> Result<Self> {
         let directory = &tiers.get(SLAB_TIER)?.directory;
         let fail = |source| Error::io(format!("make {} in {}", meta.file(), directory.place()), source);
-        let device = directory.create(&meta.file().to_string(), tiers.table_access).map_err(fail)?;
+        let device =
+            directory.create(&meta.file().to_string(), tiers.slab_access(SLAB_TIER)?).map_err(fail)?;
         let slab = Self::over(tiers, garbage, store, (meta, generations), device);
         let written = slab
             .unmetered
@@ -229,7 +243,7 @@ impl Slab {
         meta: SlabMeta,
         generations: &Arc<Generations>,
     ) -> Result<Self> {
-        let opened = tiers.open_table_file(SLAB_TIER, meta.file());
+        let opened = tiers.open_slab_file(SLAB_TIER, meta.file());
         let opened = opened.and_then(|device| meta.check_length(device.as_ref()).map(|()| device));
         Self::opened(tiers, garbage, store, (meta, generations), opened)
     }
@@ -260,7 +274,7 @@ impl Slab {
 
     /// Makes a slab's file what the manifest says, but for what is in its slots. Durable when this returns.
     pub(crate) fn mend(tiers: &Tiers, store: StoreId, meta: SlabMeta) -> Result<()> {
-        let device = tiers.open_table_file(SLAB_TIER, meta.file())?;
+        let device = tiers.open_slab_file(SLAB_TIER, meta.file())?;
         let device = tiers.metered(device, SLAB_TIER as usize, Cause::Recovery);
         let mended = device
             .set_len(meta.file_bytes())
@@ -322,6 +336,7 @@ impl Slab {
     ) -> Self {
         let held = HeldFile::new((SLAB_TIER, meta.file(), meta.file_bytes()), garbage.clone());
         let unmetered = device.clone();
+        let sector_bytes = device.geometry().sector_bytes.into();
         Self {
             meta,
             store,
@@ -332,6 +347,7 @@ impl Slab {
             flaw: None,
             is_lost: false,
             lost_uses: LostUses::default(),
+            sector_bytes,
         }
     }
 
@@ -345,11 +361,11 @@ impl Slab {
         self.is_lost || self.lost_uses.has(slot, self.generation(slot))
     }
 
-    /// The slots that have bytes in these pages.
-    pub(super) fn slots_in(&self, pages: &Range<u64>) -> Range<u32> {
+    /// The slots that have bytes in these sectors.
+    pub(super) fn slots_in(&self, sectors: &Range<u64>) -> Range<u32> {
         let slot = |at: u64| at.saturating_sub(SLOTS_FROM) / self.meta.slot_bytes;
-        let end = pages.end.saturating_sub(SLOTS_FROM).div_ceil(self.meta.slot_bytes);
-        slot(pages.start) as u32..end.min(self.meta.slots.into()) as u32
+        let end = sectors.end.saturating_sub(SLOTS_FROM).div_ceil(self.meta.slot_bytes);
+        slot(sectors.start) as u32..end.min(self.meta.slots.into()) as u32
     }
 
     /// Its device, counting under `cause`.
@@ -401,32 +417,38 @@ impl Slab {
         why.unwrap_or_else(|| Error::io(format!("{what} {}", self.meta.file()), source))
     }
 
-    /// The pages of a slot.
-    pub(super) fn pages(&self, slot: u32) -> Range<u64> {
-        pages_of(self.meta.offset(slot), self.meta.offset(slot) + self.meta.slot_bytes)
+    /// The sectors from the first to the last of so many bytes from where a slot begins.
+    pub(super) fn sectors(&self, slot: u32, bytes: u64) -> Range<u64> {
+        let (from, to) = (self.meta.offset(slot), self.meta.offset(slot) + bytes);
+        from - from % self.sector_bytes..to.next_multiple_of(self.sector_bytes)
     }
 
-    /// How many of these slots, which ascend, are read together, and the pages to read for them.
+    /// The sectors of a slot.
+    pub(super) fn sectors_of(&self, slot: u32) -> Range<u64> {
+        self.sectors(slot, self.meta.slot_bytes)
+    }
+
+    /// How many of these slots, which ascend, are read together, and the sectors to read for them. What is read apart shares no page.
     pub(crate) fn run(&self, slots: impl IntoIterator<Item = u32>) -> (usize, Range<u64>) {
-        let (mut count, mut pages) = (0, 0..0);
+        let (mut count, mut sectors) = (0, 0..0);
         for slot in slots {
-            let next = self.pages(slot);
+            let next = self.sectors_of(slot);
             if count == 0 {
-                pages = next;
-            } else if next.start <= pages.end && next.end - pages.start <= RUN_BYTES_MAX {
-                pages.end = next.end.max(pages.end);
+                sectors = next;
+            } else if are_neighbours(sectors.end, next.start) && next.end - sectors.start <= RUN_BYTES_MAX {
+                sectors.end = next.end.max(sectors.end);
             } else {
                 break;
             }
             count += 1;
         }
-        (count, pages)
+        (count, sectors)
     }
 
-    /// Begins to read pages through `device`, which is one of this slab's.
-    pub(crate) fn begin_read(device: &dyn Device, pages: &Range<u64>) -> Ticket {
-        let buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-        device.submit(ReadRequest { buffer, offset: pages.start })
+    /// Begins to read sectors through `device`, which is one of this slab's.
+    pub(crate) fn begin_read(device: &dyn Device, sectors: &Range<u64>) -> Ticket {
+        let buffer = AlignedBuf::exactly((sectors.end - sectors.start) as usize);
+        device.submit(ReadRequest { buffer, offset: sectors.start })
     }
 
     /// Waits for what [`Slab::begin_read`] began. `None` where the medium cannot read all of it, or the slab is lost: each slot is to be
@@ -451,11 +473,11 @@ impl Slab {
     /// # Errors
     /// `Corrupt`, with slab and slot, where the medium cannot read it twice in a row, or the slab is lost; else what the device says.
     pub(crate) fn read_through(&self, device: &dyn Device, slot: u32) -> Result<SlotBytes> {
-        let pages = self.pages(slot);
-        let mut buffer = AlignedBuf::zeroed((pages.end - pages.start) as usize);
-        let unreadable = match read_twice(device, &mut buffer, pages.start) {
+        let sectors = self.sectors_of(slot);
+        let mut buffer = AlignedBuf::exactly((sectors.end - sectors.start) as usize);
+        let unreadable = match read_twice(device, &mut buffer, sectors.start) {
             Err(source) if is_unreadable(&source) && !self.is_lost => {
-                self.read_what_can_be(device, &mut buffer, pages.start)?;
+                self.read_what_can_be(device, &mut buffer, sectors.start)?;
                 Some(source)
             }
             read => {
@@ -466,7 +488,7 @@ impl Slab {
                 None
             }
         };
-        let bytes = SlotBytes::new(self, slot, Arc::new(buffer), pages.start);
+        let bytes = SlotBytes::new(self, slot, Arc::new(buffer), sectors.start);
         match unreadable {
             // The object may end before what cannot be read.
             Some(source) if self.decode_object(slot, bytes.bytes()).is_err() => {
@@ -476,14 +498,15 @@ impl Slab {
         }
     }
 
-    /// As [`read_what_can_be`].
+    /// As [`read_what_can_be`], sector by sector.
     pub(super) fn read_what_can_be(
         &self,
         device: &dyn Device,
         buffer: &mut [u8],
         start: u64,
     ) -> Result<Vec<Range<u64>>> {
-        read_what_can_be(device, buffer, start).map_err(|source| self.failed("read", source))
+        let unit = self.sector_bytes as usize;
+        read_what_can_be(device, buffer, start, unit).map_err(|source| self.failed("read", source))
     }
 
     /// Reads `slots`, which ascend, and hands over each one's bytes, or why the medium cannot read them.
@@ -502,15 +525,15 @@ impl Slab {
         let mut rest = slots;
         loop {
             while !rest.is_empty() && under_way.len() < SCAN_DEPTH {
-                let (count, pages) = self.run(rest.iter().copied());
+                let (count, sectors) = self.run(rest.iter().copied());
                 let (run, after) = rest.split_at(count);
                 rest = after;
-                under_way.push_back((Self::begin_read(device.as_ref(), &pages), pages.start, run));
+                under_way.push_back((Self::begin_read(device.as_ref(), &sectors), sectors.start, run));
             }
             let Some((ticket, from, run)) = under_way.pop_front() else { return Ok(()) };
-            let pages = self.end_read(ticket)?;
+            let sectors = self.end_read(ticket)?;
             for slot in run {
-                match &pages {
+                match &sectors {
                     Some(bytes) => {
                         let at = (self.meta.offset(*slot) - from) as usize;
                         found(*slot, Ok(&bytes[at..at + self.meta.slot_bytes as usize]));

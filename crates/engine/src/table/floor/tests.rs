@@ -42,7 +42,7 @@ impl Device for Heap {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn geometry(&self) -> Geometry {
-        Geometry { direct: false, atomic_write_bytes: 1 }
+        Geometry { direct: false, sector_bytes: 4096, atomic_write_bytes: 1 }
     }
 }
 
