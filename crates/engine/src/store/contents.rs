@@ -31,7 +31,17 @@ pub(crate) struct Contents {
 
 /// From one change of which slots are live to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Moment;
+pub(crate) struct Moment {
+    /// The same for a job that looks into slots of some keys only, which it has announced.
+    pub(super) of_jobs: Arc<()>,
+}
+
+impl Moment {
+    /// What such a job holds in its place.
+    fn of_job(&self) -> Arc<Self> {
+        Arc::new(Self { of_jobs: self.of_jobs.clone() })
+    }
+}
 
 /// Live slots that say no key: any key that nothing else has may have been in one of them.
 #[derive(Clone, Debug, Default)]
@@ -196,6 +206,11 @@ impl Contents {
     /// The same with another index. Who keeps what it does not need of one keeps memory from others.
     pub(crate) fn with_index(&self, index: Index) -> Self {
         Self { index, slabs: self.slabs.clone(), damaged: self.damaged.clone(), moment: self.moment.clone() }
+    }
+
+    /// The same for a job that looks into no slot but those of keys that it has announced: who holds it keeps none of others from being used again.
+    pub(crate) fn of_job(&self, index: Index) -> Self {
+        Self { moment: self.moment.of_job(), ..self.with_index(index) }
     }
 
     /// The same without the slabs of these numbers, in which nothing is live.

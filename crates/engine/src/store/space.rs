@@ -191,8 +191,8 @@ pub(crate) fn lies_now(moves: &[Arc<Moves>], then: Location) -> Location {
 /// What happened to slots at the end of a moment.
 #[derive(Debug)]
 struct Waiting {
-    /// The last moment at which they were live.
-    last: Weak<Moment>,
+    /// The last moment at which they were live, of jobs.
+    last: Weak<()>,
     freed: Vec<SlotRun>,
     moved: Option<Arc<Moves>>,
 }
@@ -203,8 +203,9 @@ pub(crate) struct Space {
     slabs: BTreeMap<u64, Taken>,
     /// By class: the slabs, and the one that slots are given out of.
     classes: BTreeMap<u64, (Vec<u64>, Option<u64>)>,
-    /// By the moment, oldest first.
+    /// By the moment, oldest first: what a job may still look into, and what no job does.
     waiting: VecDeque<Waiting>,
+    unread_by_jobs: VecDeque<(Weak<Moment>, Vec<SlotRun>)>,
     /// Slabs that no edit names yet: only who has made them may use them.
     fresh: BTreeSet<u64>,
     /// Slabs of which no slot is given out any more.
@@ -251,7 +252,7 @@ impl Space {
     /// Whether nobody writes to a slab: what is taken is live, as `live` says, or waits for readers.
     fn quiet(&self, live: &dyn Fn(u64) -> u32) -> impl Fn(&Taken) -> bool {
         let mut waiting: BTreeMap<u64, u32> = BTreeMap::new();
-        for run in self.waiting.iter().flat_map(|waiting| &waiting.freed) {
+        for run in self.waiting_runs() {
             *waiting.entry(run.slab).or_default() += run.len;
         }
         move |slab| {
@@ -445,13 +446,24 @@ impl Space {
 
     /// Slots that were live at `last`, and are not at what came after it.
     pub(crate) fn free_after(&mut self, last: &Arc<Moment>, slots: Vec<SlotRun>) {
-        self.waiting.push_back(Waiting { last: Arc::downgrade(last), freed: slots, moved: None });
+        let last = Arc::downgrade(&last.of_jobs);
+        self.waiting.push_back(Waiting { last, freed: slots, moved: None });
+    }
+
+    /// The same where no job that runs has announced the keys that they had.
+    pub(crate) fn free_after_readers(&mut self, last: &Arc<Moment>, slots: Vec<SlotRun>) {
+        self.unread_by_jobs.push_back((Arc::downgrade(last), slots));
+    }
+
+    fn waiting_runs(&self) -> impl Iterator<Item = &SlotRun> {
+        let of_jobs = self.waiting.iter().map(|waiting| &waiting.freed);
+        of_jobs.chain(self.unread_by_jobs.iter().map(|(_, freed)| freed)).flatten()
     }
 
     /// These were moved at the end of `last`. Nobody remembers ([`Space::moves`]) that what lay there was moved to there.
     pub(crate) fn moved_after(&mut self, last: &Arc<Moment>, moved: Moves) {
-        let moved = Some(Arc::new(moved));
-        self.waiting.push_back(Waiting { last: Arc::downgrade(last), freed: Vec::new(), moved });
+        let (last, moved) = (Arc::downgrade(&last.of_jobs), Some(Arc::new(moved)));
+        self.waiting.push_back(Waiting { last, freed: Vec::new(), moved });
     }
 
     /// What was moved since the oldest moment that somebody holds.
@@ -463,6 +475,10 @@ impl Space {
     pub(crate) fn collect(&mut self) {
         while self.waiting.front().is_some_and(|waiting| waiting.last.strong_count() == 0) {
             let freed = self.waiting.pop_front().map_or_else(Vec::new, |waiting| waiting.freed);
+            self.give_back(freed.iter().flat_map(SlotRun::locations));
+        }
+        while self.unread_by_jobs.front().is_some_and(|(last, _)| last.strong_count() == 0) {
+            let freed = self.unread_by_jobs.pop_front().map_or_else(Vec::new, |(_, freed)| freed);
             self.give_back(freed.iter().flat_map(SlotRun::locations));
         }
     }
@@ -487,7 +503,7 @@ impl Space {
     /// Bytes of slots that wait until nobody can see them.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         let bytes = |run: &SlotRun| u64::from(run.len) * self.slot_bytes_in(run.slab);
-        self.waiting.iter().flat_map(|waiting| &waiting.freed).map(bytes).sum()
+        self.waiting_runs().map(bytes).sum()
     }
 
     /// Bytes of each slot of a slab; 0 if it is gone.
@@ -503,6 +519,7 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Contents, Index};
     use super::*;
     use crate::memory::{Holder, Memory};
 
@@ -630,7 +647,7 @@ mod tests {
     fn who_holds_a_moment_learns_where_things_were_moved_since() {
         let mut space = Space::default();
         let at = |slab, slot| Location { slab, slot, holds: Holds::Copy };
-        let (first, second) = (Arc::new(Moment), Arc::new(Moment));
+        let (first, second) = (Arc::new(Moment::default()), Arc::new(Moment::default()));
         space.free_after(&first, Vec::new());
         let memory = Memory::new(1 << 20, 0, 0);
         let mut moved = Moves::new(memory.charge(Holder::Jobs, 1000));
@@ -684,7 +701,7 @@ mod tests {
         let mut space = Space::default();
         space.add(slab(1, 100, 2), Slots::default());
         let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, Holds::Value)).collect();
-        let (first, second) = (Arc::new(Moment), Arc::new(Moment));
+        let (first, second) = (Arc::new(Moment::default()), Arc::new(Moment::default()));
         space.free_after(&first, SlotRun::of(vec![slots[0]]));
         space.free_after(&second, SlotRun::of(vec![slots[1]]));
         drop(second);
@@ -692,6 +709,27 @@ mod tests {
         // Who holds the first may look into what was freed after it, too.
         assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (None, 200));
         drop(first);
+        space.collect();
+        assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (Some(slots[0]), 0));
+    }
+
+    #[test]
+    fn a_job_keeps_slots_of_its_own_keys_and_no_others() {
+        let mut space = Space::default();
+        space.add(slab(1, 100, 3), Slots::default());
+        let slots: Vec<Location> = std::iter::from_fn(|| space.take(100, Holds::Value)).collect();
+        let contents = Contents::default();
+        let (of_job, present) = (contents.of_job(Index::default()), contents.moment.clone());
+        drop(contents);
+        space.free_after(&present, SlotRun::of(vec![slots[0]]));
+        space.free_after_readers(&present, SlotRun::of(vec![slots[1]]));
+        space.collect();
+        // A reader may look into both.
+        assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (None, 200));
+        drop(present);
+        space.collect();
+        assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (Some(slots[1]), 100));
+        drop(of_job);
         space.collect();
         assert_eq!((space.take(100, Holds::Value), space.waiting_bytes()), (Some(slots[0]), 0));
     }

@@ -15,7 +15,7 @@
 //! say so. Of a copy the original is as good: a damaged one goes.
 
 use super::promote::{Rising, is_erased};
-use super::{Filling, PLANNED_BYTES, Store, asked};
+use super::{Filling, Freed, Keys, PLANNED_BYTES, Store, asked};
 use crate::engine::Engine;
 use crate::engine::admission::{Leaving, Work};
 use crate::engine::iterate::Source;
@@ -35,9 +35,6 @@ use crate::version::{Edit, Run, TableHandle, TableMeta, Version};
 use cuesta_device::{Cause, PageVec};
 use std::cell::RefCell;
 use std::sync::Arc;
-
-/// A range of keys: the first, and the first behind.
-type Keys = (Vec<u8>, Vec<u8>);
 
 /// What a demotion is to do.
 pub(in crate::engine) struct Demotion<'a> {
@@ -224,7 +221,8 @@ impl Engine {
             let last = tables.iter().map(|table| &table.meta.largest[..]).max().unwrap_or_default();
             let to = demotion.to.max(&[last, &[0]].concat()).to_vec();
             let index = current.contents.index.between(from.min(demotion.from), &to);
-            (current.contents.with_index(index), current.version.clone())
+            // Slots of other keys are free for others as soon as nobody else sees them: flushes need many while this runs.
+            (current.contents.of_job(index), current.version.clone())
         };
         let index = &contents.index;
         let entries = index.count(index.seek(demotion.from), index.seek(demotion.to));
@@ -415,7 +413,9 @@ impl Engine {
             counters: Some(self.encode_counters()),
             ..edit
         };
-        self.replace_contents(store, &present, after, edit, false)?;
+        // What goes lies in the range, which nobody else who demotes looks into.
+        let freed = Freed { unread_by_jobs: edit.freed.clone(), rest: Vec::new() };
+        self.replace_contents_in_parts(store, &present, after, (&<_>::default(), 1), (edit, freed), false)?;
         store.state.lock().space.give_back(unused);
         if let Some(tracker) = &self.current.load().tracker {
             for (key, locations) in outcome.keys.iter().flat_map(Changes::iter) {

@@ -9,7 +9,8 @@
 //!
 //! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
 //! it commits, and so does who vacates slabs. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
-//! whose key may come into a table behind its back. Slots are written by one at a time.
+//! whose key may come into a table behind its back; and of the slots that flushes free only those of its keys wait for it ([`Gone`]). Slots are written
+//! by one at a time.
 
 mod announced;
 mod demote;
@@ -103,7 +104,7 @@ pub(crate) struct Store {
 struct State {
     space: Space,
     /// Key ranges that are being demoted: first key, first key behind.
-    moving: Vec<(Vec<u8>, Vec<u8>)>,
+    moving: Vec<Keys>,
     /// A flush waits for slots.
     starved: bool,
     demoting: bool,
@@ -146,6 +147,55 @@ impl Filling<'_> {
     /// What nobody has written yet.
     fn unwritten(&self) -> impl Iterator<Item = &Write<'_>> {
         self.placed.iter().filter(|(_, entry)| self.announced.slot_of(entry.trailer.seq()).is_none())
+    }
+}
+
+/// A range of keys: the first, and the first behind.
+type Keys = (Vec<u8>, Vec<u8>);
+
+/// Whether a key is in one of these.
+fn is_among(moving: &[Keys], key: &[u8]) -> bool {
+    moving.iter().any(|(from, to)| key >= &from[..] && key < &to[..])
+}
+
+/// Slots that a flush frees, as it finds them: of keys that are on their way down, and of others.
+#[derive(Debug, Default)]
+struct Gone {
+    moving: PageVec<Location>,
+    others: PageVec<Location>,
+}
+
+impl Gone {
+    /// Slots of a key. Who demotes it may have to read what it was.
+    fn add(&mut self, slots: impl Iterator<Item = Location>, is_moving: bool) {
+        if is_moving { self.moving.extend(slots) } else { self.others.extend(slots) }
+    }
+
+    fn all(&self) -> Vec<SlotRun> {
+        SlotRun::of(self.moving.iter().chain(self.others.iter()).copied().collect::<PageVec<_>>())
+    }
+
+    fn freed(self) -> Freed {
+        Freed { unread_by_jobs: SlotRun::of(self.others), rest: SlotRun::of(self.moving) }
+    }
+}
+
+/// What an edit frees.
+#[derive(Debug)]
+struct Freed {
+    /// Slots of keys that no demotion which runs has announced.
+    unread_by_jobs: Vec<SlotRun>,
+    rest: Vec<SlotRun>,
+}
+
+impl Freed {
+    /// Slots that somebody who demotes may be about to read.
+    fn by(edit: &Edit) -> Self {
+        Self { unread_by_jobs: Vec::new(), rest: edit.freed.clone() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = Location> {
+        self.unread_by_jobs.iter().chain(&self.rest).flat_map(SlotRun::locations)
     }
 }
 
@@ -447,7 +497,8 @@ impl Engine {
         let erased = Erased::by([version.range_tombstones.clone(), filling.ranges.clone()]);
         let mut retain = Retain::new(boundaries.clone(), dead, false).without(erased);
         let mut changes = Changes::default();
-        let [mut taken, mut freed, mut unused] = [(); 3].map(|()| PageVec::default());
+        let [mut taken, mut unused] = [(); 2].map(|()| PageVec::default());
+        let mut freed = Gone::default();
         for same in filling.placed.chunk_by(|a, b| a.1.key == b.1.key) {
             let key = same[0].1.key;
             let mut kept: Vec<&Write<'_>> = Vec::with_capacity(same.len());
@@ -458,6 +509,7 @@ impl Engine {
                 }
             }
             let old: Vec<Location> = before.index.locations(key).collect();
+            let is_moving = is_among(&moving, key);
             let mut still_seen = Vec::new();
             if boundaries.len() > 1 && !planted::has(Bug::StoreSnapshotsForgotten) {
                 for location in &old {
@@ -473,16 +525,16 @@ impl Engine {
             if let ([(location, only)], []) = (&kept[..], &still_seen[..]) {
                 let is_seen_by_all =
                     only.trailer.kind() == Some(Kind::Delete) && only.trailer.seq() <= boundaries[0];
-                let moves = || moving.iter().any(|(from, to)| key >= &from[..] && key < &to[..]);
                 let announced = !planted::has(Bug::DemotionUnannounced);
-                let may_lie_below = || may_hold(&version, key) || announced && moves();
+                let may_lie_below = || may_hold(&version, key) || announced && is_moving;
                 if is_seen_by_all && (planted::has(Bug::StoreTombstoneDropped) || !may_lie_below()) {
                     unused.push(*location);
                     kept.clear();
                 }
             }
             taken.extend(kept.iter().map(|write| write.0));
-            freed.extend(old.iter().copied().filter(|location| !still_seen.contains(location)));
+            let gone = old.iter().copied().filter(|location| !still_seen.contains(location));
+            freed.add(gone, is_moving);
             if !(kept.is_empty() && old == still_seen) {
                 // A copy is the only version of its key in the store.
                 let still_seen = still_seen.iter().map(|location| location.owned());
@@ -501,7 +553,7 @@ impl Engine {
             slabs_removed: removes,
             ranges_added: ranges_of(&filling.ranges),
             taken: SlotRun::of(taken),
-            freed: SlotRun::of(freed),
+            freed: freed.all(),
             withdrawn: runs_announced(filling.announced.slots()),
             flushed: Some(last),
             log_start: Some(log_start),
@@ -510,7 +562,8 @@ impl Engine {
             asked: self.catalog.lock().newly_asked(),
             ..Edit::default()
         };
-        self.replace_contents_in_parts(store, &slabs_before, after, (&changes, parts), edit, true)?;
+        let freed = freed.freed();
+        self.replace_contents_in_parts(store, &slabs_before, after, (&changes, parts), (edit, freed), true)?;
         let announced = filling.announced.slots();
         let left = if announced.is_empty() { Vec::new() } else { left_of(announced, &changes) };
         let mut state = store.state.lock();
@@ -686,10 +739,11 @@ impl Engine {
         edit: Edit,
         flushed: bool,
     ) -> Result<()> {
-        self.replace_contents_in_parts(store, before, after, (&<_>::default(), 1), edit, flushed)
+        let freed = Freed::by(&edit);
+        self.replace_contents_in_parts(store, before, after, (&<_>::default(), 1), (edit, freed), flushed)
     }
 
-    /// The same, where the contents that go with the edit have the first of so many parts of the changes of the index, and get the others one after
+    /// The same of slots that `freed` has, where the contents that go with the edit have the first of so many parts of the changes of the index, and get the others one after
     /// the other: until the last one is there the memtable that was flushed stays, so readers find in either what they look for. `before` needs no
     /// index.
     fn replace_contents_in_parts(
@@ -698,16 +752,16 @@ impl Engine {
         before: &Contents,
         after: Contents,
         (changes, parts): (&Changes, usize),
-        edit: Edit,
+        (edit, freed): (Edit, Freed),
         flushed: bool,
     ) -> Result<()> {
-        let (removed, freed) = (edit.slabs_removed.clone(), edit.freed.clone());
+        let removed = edit.slabs_removed.clone();
         let ends = parts == 1;
         let held = after.held_bytes() + self.current.load().tracker.as_ref().map_or(0, |it| it.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {
-            state.space.give_back(freed.iter().flat_map(SlotRun::locations));
+            state.space.give_back(freed.all());
         }
         drop(state);
         let after = if ends { Contents { moment: Arc::default(), ..after } } else { after };
@@ -747,8 +801,11 @@ impl Engine {
         }
         state = store.state.lock();
         match planted::has(Bug::SlotsFreedAtOnce) {
-            true => state.space.give_back(freed.iter().flat_map(SlotRun::locations)),
-            false => state.space.free_after(&before.moment, freed),
+            true => state.space.give_back(freed.all()),
+            false => {
+                state.space.free_after(&before.moment, freed.rest);
+                state.space.free_after_readers(&before.moment, freed.unread_by_jobs);
+            }
         }
         state.pool.refill();
         drop(state);
@@ -779,5 +836,34 @@ impl Engine {
     /// A key of that set of containers was read.
     pub(super) fn touch(&self, current: &Current, key: &[u8], seen: Seen) -> Option<u8> {
         current.tracker.as_ref().and_then(|tracker| tracker.touch(key::hash(key), seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_keys_that_are_on_their_way_down_are_kept_for_who_takes_them_there() {
+        let keys = |from: &str, to: &str| (from.as_bytes().to_vec(), to.as_bytes().to_vec());
+        let moving = [keys("b", "d"), keys("k", "l")];
+        let mut gone = Gone::default();
+        let mut free = |key: &str, slots: &[u32]| {
+            let locations = slots.iter().map(|slot| Location { slab: 1, slot: *slot, holds: Holds::Value });
+            gone.add(locations, is_among(&moving, key.as_bytes()));
+        };
+        free("a", &[0]);
+        free("b", &[1]);
+        free("cz", &[2, 5]);
+        free("d", &[3]);
+        free("kk", &[4]);
+        free("l", &[7]);
+        let run = |from, len| SlotRun { slab: 1, from, len };
+        assert_eq!(gone.all(), [run(0, 6), run(7, 1)]);
+        let Freed { unread_by_jobs, rest } = gone.freed();
+        assert_eq!(
+            (unread_by_jobs, rest),
+            (vec![run(0, 1), run(3, 1), run(7, 1)], vec![run(1, 2), run(4, 2)])
+        );
     }
 }

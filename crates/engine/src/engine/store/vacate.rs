@@ -10,7 +10,7 @@
 //!
 //! Costs, for each object that moves: its bytes read, a page read and written or a part of one, and its place in a new leaf of the index.
 
-use super::{Filling, Store};
+use super::{Filling, Freed, Store};
 use crate::engine::Engine;
 use crate::engine::jobs::is_refusal;
 use crate::error::Result;
@@ -277,7 +277,8 @@ impl Engine {
             ..Edit::default()
         };
         let objects = moved.len() as u64;
-        self.replace_contents_in_parts(store, &slabs_before, after, (&changes, parts), edit, false)?;
+        let freed = Freed::by(&edit);
+        self.replace_contents_in_parts(store, &slabs_before, after, (&changes, parts), (edit, freed), false)?;
         let mut state = store.state.lock();
         state.space.give_back(unused);
         state.space.moved_after(&slabs_before.moment, moved);
