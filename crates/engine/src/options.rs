@@ -89,7 +89,7 @@ pub struct TierOptions {
     pub background_bytes_per_second: Option<u64>,
     /// In profile `prismdb`, of the first tier: the unit in which slots are read and written, in bytes, a power of two from 512 to 4096, which is
     /// what there is by default. Less suits media that write less than a page without rewriting one, as Optane does and flash does not: an object
-    /// of a kilobyte then costs half of the bytes. Where a medium's own unit is larger, that counts.
+    /// of a kilobyte then costs half of the bytes. Where a medium's own unit is larger, that counts; without direct I/O it means nothing.
     pub sector_bytes: u32,
     /// It is persistent memory: tables there are parts of one mapped file, which is as large as the tier less what the log and
     /// the manifest may take beside it, and are read where they lie. For now such a tier is the only one of its store.

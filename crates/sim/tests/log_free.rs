@@ -11,6 +11,7 @@ use std::time::Duration;
 fn log_free() -> Options {
     let mut options = options_of(Kind::PrismDbLogFree, 3, Durability::Os);
     options.tiers[0].capacity_bytes = 8 << 20;
+    options.tiers[0].sector_bytes = 4096;
     options
 }
 

@@ -978,6 +978,28 @@ fn an_object_costs_the_sectors_that_it_is_in_or_the_pages() {
 }
 
 #[test]
+fn a_bad_sector_between_slots_that_are_free_is_written_around() {
+    on_a_disk(|sched, disk| {
+        let mut options = half(PromoteReads::Never);
+        (options.tiers[0].sector_bytes, options.tiers[0].capacity_bytes) = (512, 4 << 20);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let put = |version| {
+            (0..300).for_each(|i| assert!(db.put(many(i * 7 % 300), value(i * 7 % 300, version)).is_ok()));
+            db.flush().unwrap();
+        };
+        put(1);
+        // Of each slab a sector of the second slot, of 1,088 bytes, that has nothing of the first and of the third.
+        let bad = Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named("slab-").since(1);
+        disk.set_faults(vec![bad.touching(4096 + 1536..4096 + 2048)]);
+        (2..20).for_each(put);
+        assert!(disk.faults_struck() > 10, "{}", disk.faults_struck());
+        disk.set_faults(Vec::new());
+        assert!((0..300).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 19)));
+        db.close().unwrap();
+    });
+}
+
+#[test]
 fn a_scan_that_is_known_to_be_short_begins_all_its_reads_at_once() {
     on_a_disk(|sched, disk| {
         let mut options = half(PromoteReads::Never);

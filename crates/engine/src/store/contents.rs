@@ -25,7 +25,7 @@ pub(crate) struct Contents {
     pub(crate) index: Index,
     pub(crate) slabs: Arc<Slabs>,
     pub(crate) damaged: Arc<Damaged>,
-    /// Who holds it may read every slot that was live then, whatever it holds of the index.
+    /// Who holds it may read every slot that was live then, whatever it holds of the index; a job's ([`Contents::of_job`]), those of its keys.
     pub(crate) moment: Arc<Moment>,
 }
 

@@ -7,8 +7,8 @@
 //! them lies together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds
 //! more neighbours: as many as lie in the pages that memory has room for. Where that ends a batch, the next one waits until half of this is used
 //! up, too: one object at a time, each as another is done with, would find none. What lies in pages that are there for others, or are being read, is
-//! not read again: each page of small objects has some of every few dozen that follow. Of what a merge will read no more than
-//! [`MERGE_UNDER_WAY_BYTES`] are under way at once, in the order in which it wants them: the device is as busy with these, and a write of the log, for which
+//! not read again: each page of small objects has some of every few dozen that follow. Of what a merge will read no more is begun while
+//! [`MERGE_UNDER_WAY_BYTES`] are under way, in the order in which it wants them: the device is as busy with these, and a write of the log, for which
 //! all writers wait, does not queue behind the rest.
 //!
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
@@ -170,7 +170,7 @@ impl StoreCursor {
             let its = contents.slab(location.slab)?.sectors_of(location.slot);
             let mut new = 0;
             if self.run_with(location.slab, &its).is_none() {
-                // What is read apart shares no page, so it takes no more memory than its pages have bytes.
+                // What is read apart hardly ever shares a page, so it takes no more memory than its pages have bytes.
                 let its =
                     pages_of(&its).step_by(ALIGNMENT).filter(|page| pages.insert((location.slab, *page)));
                 new = (its.count() * ALIGNMENT) as u64;

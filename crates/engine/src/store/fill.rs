@@ -6,11 +6,11 @@
 //! flight are bounded. What is in free slots is anything, and bytes of live slots come back as they were, so a torn write
 //! leaves every live slot as it was. Per run: one read, unless its slab is new, and one write.
 //!
-//! A sector that the medium cannot read is not written to, for the sake of what others may have there: who asked for it looks for slots elsewhere.
+//! A page with a sector that the medium cannot read is not written to, for the sake of what others may have there: who asked for it looks for slots elsewhere.
 
 use super::contents::Contents;
 use super::index::Location;
-use super::slab::{Slab, are_neighbours, held_bytes};
+use super::slab::{Slab, are_neighbours, held_bytes, pages_of};
 use super::slot::{early_bytes, encode, object_bytes};
 use crate::error::Result;
 use crate::key::{Entry, Seq};
@@ -69,7 +69,9 @@ impl Run<'_, '_> {
         }
         let mut buffer = AlignedBuf::exactly(self.bytes() as usize);
         let unreadable = self.slab.read_what_can_be(self.device.as_ref(), &mut buffer, self.sectors.start)?;
-        let spoiled: Vec<Range<u32>> = unreadable.iter().map(|sectors| self.slab.slots_in(sectors)).collect();
+        // By the page: a sector between two objects may have bytes of neither, and who looks for other slots must not come back to these.
+        let spoiled = unreadable.iter().map(|sectors| self.slab.slots_in(&pages_of(sectors)));
+        let spoiled: Vec<Range<u32>> = spoiled.collect();
         Ok(if spoiled.is_empty() { Sectors::Read(buffer) } else { Sectors::Spoiled(spoiled) })
     }
 
@@ -154,7 +156,7 @@ fn first_run(slab: &Slab, writes: &[&Write<'_>], is_early: bool) -> (usize, Rang
 pub(crate) struct Written {
     /// Slabs that are to be synced.
     pub(crate) touched: Vec<Arc<Slab>>,
-    /// Slots with bytes in sectors that the medium cannot read, each with its slab: nothing was written to these, nor to their neighbours in a run.
+    /// Slots with bytes in pages that the medium cannot read all of, each with its slab: nothing was written to these, nor to their neighbours in a run.
     pub(crate) spoiled: Vec<(u64, Range<u32>)>,
 }
 

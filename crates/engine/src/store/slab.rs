@@ -205,7 +205,7 @@ pub(super) fn pages_of(bytes: &Range<u64>) -> Range<u64> {
 }
 
 /// Whether what begins at `next` is read or written together with what ends at `end`: what lies between in one page costs less than a call of
-/// its own. So no two that are apart share a page.
+/// its own. So no two that are apart share a page, but where a run is as long as it may be.
 pub(super) fn are_neighbours(end: u64, next: u64) -> bool {
     next <= end.next_multiple_of(ALIGNMENT as u64)
 }
@@ -428,7 +428,7 @@ impl Slab {
         self.sectors(slot, self.meta.slot_bytes)
     }
 
-    /// How many of these slots, which ascend, are read together, and the sectors to read for them. What is read apart shares no page.
+    /// How many of these slots, which ascend, are read together, and the sectors to read for them.
     pub(crate) fn run(&self, slots: impl IntoIterator<Item = u32>) -> (usize, Range<u64>) {
         let (mut count, mut sectors) = (0, 0..0);
         for slot in slots {

@@ -6,7 +6,7 @@
 //!
 //! A live slot is never written to. What a flush or a promotion writes goes to free slots, so readers, merges and
 //! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
-//! holds a moment at which it was live ([`Space`]). Free slots are given out by place, from the slab that
+//! holds a moment at which it was live, of jobs those that look into its key ([`Space`]). Free slots are given out by place, from the slab that
 //! has most of them, so that neighbours share a page and its read and write. Slots that are filled before an edit names them are of
 //! slabs that are closed to everybody else meanwhile. Of a slab that is *leaving* none is given out: what is left in it moves to slots of others
 //! ([`Space::leave`]), and who holds a moment from before learns by [`Space::moves`] where. A slot with bytes in a page that the medium cannot read is *spoiled*: once nobody uses it, it is *retired*,

@@ -18,7 +18,7 @@
 //! It says up to which number it went, too: a slot that is announced again may still have what was in it before. After a
 //! crash all that was replayed goes to a new log, and its edit withdraws every slot, so an open begins with none.
 //!
-//! Cost: per run of neighbouring pages one read and one write; per group one sync of each slab that was written to. An announced slot costs
+//! Cost: per run of neighbouring sectors one read and one write; per group one sync of each slab that was written to. An announced slot costs
 //! a bit of memory, one in its list, and 24 bytes once it is filled.
 
 use super::super::jobs::is_refusal;

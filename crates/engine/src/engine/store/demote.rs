@@ -270,7 +270,14 @@ impl Engine {
         let Chosen { moves, settled, written, released, newer, bytes } = chosen;
         if moves.entries() == 0 {
             let gone = [&released];
-            return self.commit_demotion(store, &gone, &<_>::default(), <_>::default(), &<_>::default());
+            return self.commit_demotion(
+                store,
+                &gone,
+                &<_>::default(),
+                <_>::default(),
+                &<_>::default(),
+                true,
+            );
         }
         let entries = written.entries();
         let named = |run: &Run| -> Vec<Arc<TableHandle>> {
@@ -348,7 +355,7 @@ impl Engine {
         let edit = Edit { removed: demotion.tables.to_vec(), added: added.collect(), ..Edit::default() };
         let gone = [&moves, &released];
         let committed = match placed {
-            Ok(()) => self.commit_demotion(store, &gone, &settled, edit, &filling),
+            Ok(()) => self.commit_demotion(store, &gone, &settled, edit, &filling, true),
             Err(error) => Err(error).inspect_err(|_| self.discard(&made)),
         };
         if let Err(error) = committed {
@@ -371,7 +378,8 @@ impl Engine {
         }
     }
 
-    /// Takes the objects of `gone` out of the store, those of `settled` for copies, and those of `filling` in, with the edit.
+    /// Takes the objects of `gone` out of the store, those of `settled` for copies, and those of `filling` in, with the edit. `is_announced` where all of
+    /// these are of a range that a demotion has announced.
     fn commit_demotion(
         &self,
         store: &Store,
@@ -379,6 +387,7 @@ impl Engine {
         settled: &Index,
         edit: Edit,
         filling: &Filling<'_>,
+        is_announced: bool,
     ) -> Result<()> {
         let _turn = store.turn.take();
         let current = self.current.load_full();
@@ -413,8 +422,11 @@ impl Engine {
             counters: Some(self.encode_counters()),
             ..edit
         };
-        // What goes lies in the range, which nobody else who demotes looks into.
-        let freed = Freed { unread_by_jobs: edit.freed.clone(), rest: Vec::new() };
+        // What goes lies in a range that nobody else who demotes looks into; what is released, anywhere.
+        let freed = match is_announced {
+            true => Freed { unread_by_jobs: edit.freed.clone(), rest: Vec::new() },
+            false => Freed::by(&edit),
+        };
         self.replace_contents_in_parts(store, &present, after, (&<_>::default(), 1), (edit, freed), false)?;
         store.state.lock().space.give_back(unused);
         if let Some(tracker) = &self.current.load().tracker {
@@ -459,7 +471,7 @@ impl Engine {
         let _held = self.tables.cache.memory().charge(Holder::Jobs, planned);
         let released = Index::default().changed_by(Changes::merged(&gone));
         drop((gone, contents));
-        self.commit_demotion(store, &[&released], &<_>::default(), <_>::default(), &<_>::default())
+        self.commit_demotion(store, &[&released], &<_>::default(), <_>::default(), &<_>::default(), false)
     }
 }
 
