@@ -183,7 +183,7 @@ impl Gone {
 /// What an edit frees.
 #[derive(Debug)]
 struct Freed {
-    /// Slots of keys that no demotion which runs has announced.
+    /// Slots of keys that no demotion has announced, but for one that ends with this.
     unread_by_jobs: Vec<SlotRun>,
     rest: Vec<SlotRun>,
 }
