@@ -99,13 +99,16 @@ impl Spec {
             write_bytes_per_second: mb.1 * MB,
             channels,
             // Flash is written by the page, and more, whatever its controller takes.
-            sector_bytes: if name == "optane" { SECTOR_BYTES_MIN } else { PAGE_BYTES },
+            sector_bytes: PAGE_BYTES,
             dollars_per_gigabyte: price,
             drive_writes_per_day: endurance,
         };
         let (us, slow) = (latency, latency(1000.0, 4000.0));
         Ok(match name {
-            "optane" => spec(us(8.0, 12.0), us(8.0, 12.0), us(2.0, 4.0), (2500, 2000), 16, 2.5, 30.0),
+            "optane" => Self {
+                sector_bytes: SECTOR_BYTES_MIN,
+                ..spec(us(8.0, 12.0), us(8.0, 12.0), us(2.0, 4.0), (2500, 2000), 16, 2.5, 30.0)
+            },
             "nvme" => spec(us(85.0, 150.0), us(18.0, 60.0), us(100.0, 400.0), (2900, 2080), 64, 0.32, 1.0),
             "sata" => spec(us(120.0, 300.0), us(37.0, 150.0), slow, (540, 510), 32, 0.26, 1.0),
             "qlc" => spec(us(391.0, 800.0), us(30.0, 120.0), us(500.0, 2000.0), (1800, 250), 64, 0.1, 0.1),

@@ -743,7 +743,8 @@ impl Engine {
         self.replace_contents_in_parts(store, before, after, (&<_>::default(), 1), (edit, freed), flushed)
     }
 
-    /// The same of slots that `freed` has, where the contents that go with the edit have the first of so many parts of the changes of the index, and get the others one after
+    /// The same, where `freed` says who may still look into what the edit frees, and where the contents that go with it have the first of so many parts
+    /// of the changes of the index, and get the others one after
     /// the other: until the last one is there the memtable that was flushed stays, so readers find in either what they look for. `before` needs no
     /// index.
     fn replace_contents_in_parts(
