@@ -94,3 +94,23 @@ impl fmt::Debug for AlignedBuf {
 unsafe impl Send for AlignedBuf {}
 // SAFETY: shared references give only shared access to plain bytes.
 unsafe impl Sync for AlignedBuf {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_has_the_length_that_was_asked_for_and_memory_of_whole_pages() {
+        for bytes in [0, 1, 512, 4096, 4608, 3 * 4096 - 1] {
+            let mut exact = AlignedBuf::exactly(bytes);
+            assert_eq!((exact.len(), exact.as_ptr().addr() % ALIGNMENT), (bytes, 0));
+            exact.fill(7);
+            assert!(exact.iter().all(|byte| *byte == 7));
+            drop(exact);
+            // Memory that comes back is zeros again.
+            let whole = AlignedBuf::zeroed(bytes);
+            assert_eq!(whole.len(), bytes.max(1).next_multiple_of(ALIGNMENT));
+            assert!(whole.iter().all(|byte| *byte == 0));
+        }
+    }
+}
