@@ -8,6 +8,7 @@
 )]
 
 use cuesta::{Db, Options, TierOptions};
+use std::io::PipeWriter;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -350,15 +351,18 @@ fn a_full_disk_ends_a_benchmark_with_its_name_and_what_was_measured_is_kept() {
     assert!(std::fs::read_to_string(shell.path().join("out.html")).unwrap().contains("<h2>c</h2>"));
 }
 
+/// A pipe that nobody reads from the start on: a reader who went later might go after the first words.
+fn unread() -> PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
 #[test]
 fn a_benchmark_that_ends_in_a_file_goes_on_when_nobody_reads_what_it_prints_any_more() {
     let shell = Shell::new();
     let phases_of = |outputs: &str| {
         let args = format!("bench --records 20000 --ops 20000 --memory 8MiB --workload load,a,c{outputs}");
         let mut command = shell.command(&args.split(' ').collect::<Vec<_>>());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
+        let output = command.stdout(unread()).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         let json = std::fs::read_to_string(shell.path().join("out.json")).ok()?;
         Some(serde_json::from_str::<serde_json::Value>(&json).unwrap()["phases"].as_array()?.len())
@@ -673,9 +677,7 @@ fn an_experiment_goes_on_when_nobody_reads_what_it_prints_any_more() {
     let shell = Shell::new();
     let args = "repro nvlsm s64 --scale 0.002 --dir runs --results kept --json claims.json";
     let mut command = shell.command(&args.split(' ').collect::<Vec<_>>());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let output = command.stdout(unread()).output().unwrap();
     let claims = std::fs::read_to_string(shell.path().join("claims.json")).unwrap();
     let claims: Vec<serde_json::Value> = serde_json::from_str(&claims).unwrap();
     assert!(!claims.is_empty());
