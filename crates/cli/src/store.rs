@@ -68,6 +68,14 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::LOG_RUNS_MAX_ALLOWED)),
     )]
     log_runs: u32,
+    /// With profile prismdb, how many neighbouring tables' worth of keys go down at once at least: more for fewer and longer demotions
+    #[arg(
+        long,
+        value_name = "TABLES",
+        default_value_t = Options::default().candidate_tables,
+        value_parser = clap::value_parser!(u32).range(allowed(Options::CANDIDATE_TABLES_ALLOWED)),
+    )]
+    candidate_tables: u32,
     /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
     /// the mix of reads and writes]
     #[arg(
@@ -89,6 +97,7 @@ impl ShapeArgs {
             table_bytes: self.table_bytes.as_ref().map_or(options.table_bytes, |size| size.0),
             runs_max: self.max_runs,
             log_runs_max: self.log_runs,
+            candidate_tables: self.candidate_tables,
             floors_max: self.max_floors,
             ..options
         }

@@ -181,6 +181,9 @@ pub struct Options {
     /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks. In `prismdb` there may be
     /// more, if it is not one, where what lies below the store is over `level_ratio` times larger than that: up to twice as many from twice `level_ratio` on.
     pub log_runs_max: u32,
+    /// In profile `prismdb`: how many neighbouring tables' worth of keys go down at once at least ([`Options::CANDIDATE_TABLES_ALLOWED`]), where the
+    /// capacity tier has room for their merge. More means fewer and longer demotions, of ranges that are less cold.
+    pub candidate_tables: u32,
     /// In profile `prismdb`: how many tables, not counting those that lie on others, a guard of what lies below the store should have. Plans look at some guards,
     /// and edits change one, so neither depends on how many tables there are. At least one.
     pub log_guard_tables: u32,
@@ -222,6 +225,8 @@ const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 const TIER_BYTES_MIN: u64 = MIB;
 /// Slabs have room for so many memtables at least, whatever sizes their objects have.
 const SLABS_MEMTABLES_MIN: u64 = 6;
+/// Below a store of objects, a range that goes down has of tables that lie on none other no more bytes than so many full ones.
+pub(crate) const RANGE_TABLES_MAX: u32 = 8;
 /// However small the first tier is, tables are not cut below this for it.
 const TABLE_BYTES_LEAST: u64 = 2 * MIB;
 
@@ -245,6 +250,7 @@ impl Default for Options {
             runs_max: 10,
             floors_max: None,
             log_runs_max: 6,
+            candidate_tables: 1,
             log_guard_tables: 64,
             level0_merge: 4,
             level0_slow: 12,
@@ -263,6 +269,8 @@ impl Options {
     pub const RUNS_MAX_ALLOWED: RangeInclusive<u32> = 2..=64;
     /// What `log_runs_max` may be.
     pub const LOG_RUNS_MAX_ALLOWED: RangeInclusive<u32> = 1..=16;
+    /// What `candidate_tables` may be.
+    pub const CANDIDATE_TABLES_ALLOWED: RangeInclusive<u32> = 1..=RANGE_TABLES_MAX;
     /// What `floors_max` may be. With one floor the profile compacts as `leveled` does.
     pub const FLOORS_MAX_ALLOWED: RangeInclusive<u32> = 1..=FLOORS_MAX as u32;
 
@@ -515,6 +523,8 @@ impl Options {
         between("floors_max", self.floors_max.unwrap_or(most).into(), least.into(), most.into())?;
         let (least, most) = Self::LOG_RUNS_MAX_ALLOWED.into_inner();
         between("log_runs_max", self.log_runs_max.into(), least.into(), most.into())?;
+        let (least, most) = Self::CANDIDATE_TABLES_ALLOWED.into_inner();
+        between("candidate_tables", self.candidate_tables.into(), least.into(), most.into())?;
         between("log_guard_tables", self.log_guard_tables.into(), 1, 1 << 20)?;
         between("level0_merge", self.level0_merge.into(), 1, 1000)?;
         between("level0_slow", self.level0_slow.into(), u64::from(self.level0_merge) + 1, 10_000)?;

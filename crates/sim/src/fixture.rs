@@ -159,6 +159,7 @@ pub fn options_of(kind: Kind, seed: u64, durability: Durability) -> Options {
         demotion: [Demotion::Approx, Demotion::Random, Demotion::Precise][rng.below(3) as usize],
         runs_max: 2 + rng.below(4) as u32,
         log_runs_max: 1 + (seed % 6) as u32,
+        candidate_tables: 1 + (seed / 18 % 3) as u32,
         log_guard_tables: 1 + (seed / 6 % 3) as u32,
         floors_max: Some(1 + rng.below(5) as u32),
         log_free: kind == Kind::PrismDbLogFree,

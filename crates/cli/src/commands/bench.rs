@@ -70,7 +70,7 @@ pub(crate) struct Args {
     workload: Vec<Workload>,
     /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md); rocksdb:lru+m8 is set
     /// otherwise than is best (lru or hyper, row, m4, m8 or m10)
-    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "table_bytes"])]
+    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "candidate_tables", "table_bytes"])]
     against: Vec<String>,
     /// Turns of each, with --against
     #[arg(long, default_value_t = 5, requires = "against")]

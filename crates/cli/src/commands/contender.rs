@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
-    /// table=SIZE; memtable=SIZE; sector=BYTES; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
+    /// table=SIZE; memtable=SIZE; sector=BYTES; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; candidates=TABLES; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
     /// for persistent memory as its only tier; log-free; forget-heat, so that nothing is known to be hot when it is opened
     #[arg(default_value = "")]
     variant: String,
@@ -69,6 +69,7 @@ fn vary(mut options: Options, variant: &str) -> std::result::Result<Varied, Stri
             "pinned" => options.pinned_percent = Some(number()?),
             "runs" => options.runs_max = number()?,
             "log-runs" => options.log_runs_max = number()?,
+            "candidates" => options.candidate_tables = number()?,
             "floors" => options.floors_max = Some(number()?),
             "level0" => {
                 options.level0_merge = number()?;
@@ -226,10 +227,11 @@ mod tests {
             let Varied { options, memory, forgets_heat } = vary(Options::at("x"), variant).unwrap();
             (options, memory, forgets_heat)
         };
-        let (varied, memory, _) = of("prismdb,random,promote=never,table=2MiB,pinned=30,runs=5,log-runs=1");
+        let (varied, memory, _) =
+            of("prismdb,random,promote=never,table=2MiB,pinned=30,runs=5,log-runs=1,candidates=3");
         assert_eq!((varied.profile, varied.demotion), (Some(Profile::PrismDb), Demotion::Random));
         assert_eq!((varied.promote_reads, varied.table_bytes), (PromoteReads::Never, 2 << 20));
-        assert_eq!((varied.runs_max, varied.log_runs_max, memory), (5, 1, None));
+        assert_eq!((varied.runs_max, varied.log_runs_max, varied.candidate_tables, memory), (5, 1, 3, None));
         let (plain, _, forgets_heat) = of("");
         assert_eq!((varied.pinned_percent, plain.pinned_percent, forgets_heat), (Some(30), None, false));
         let (log_free, _, forgets_heat) = of("log-free,forget-heat");

@@ -372,6 +372,14 @@ impl Cache {
         found
     }
 
+    /// As [`Cache::block`], for who only wants to know what is there: counts as no lookup, and the block stays as hot as it was.
+    pub(crate) fn peek_block(&self, key: BlockKey) -> Option<Block> {
+        match self.items.peek(&key) {
+            Some(Item::Block(block)) => Some(block),
+            _ => None,
+        }
+    }
+
     /// Whether a lookup would find the block; counts as none.
     pub(crate) fn has_block(&self, key: BlockKey) -> bool {
         self.items.peek(&key).is_some() || self.last.peek(&key).is_some()

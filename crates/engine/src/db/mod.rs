@@ -76,6 +76,12 @@ impl Db {
         Ok(Self { engine, default, live: None, _locks: locks })
     }
 
+    /// What is behind it.
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// The value of `key`, if it has one. Without a copy where the cache has it.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.default.get(key)

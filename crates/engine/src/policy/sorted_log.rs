@@ -24,12 +24,11 @@
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
 use super::{Plan, View, leveled, msc, piles};
+use crate::options::RANGE_TABLES_MAX;
 use crate::version::LEVELS_MAX;
 
 /// A range has so many bytes in the store, if it need not be too large for that: what is laid is worth a table then.
 const LAID_BYTES: u64 = 128 << 10;
-/// Of the oldest run, a range has no more bytes than so many tables.
-const RANGE_TABLES: u64 = 8;
 /// Nor more than one part in so many of what the last tier has free: as much may come to lie on it before it is merged, and others fill the tier meanwhile.
 const RANGE_SHARE: u64 = 16;
 
@@ -41,8 +40,9 @@ pub(crate) struct Sizes {
     /// What slabs may have, and what objects have there.
     pub(crate) store: u64,
     pub(crate) filled: u64,
-    /// What a table has.
+    /// What a table has, and how many a range has at least.
     pub(crate) table: u64,
+    pub(crate) range_tables: u64,
     /// What the last tier has free.
     pub(crate) free: u64,
     /// Levels and runs above take room for what they have newer, and their merges take more: there is enough.
@@ -69,9 +69,11 @@ pub(crate) fn shape(sizes: &Sizes, ratio: u64, least: u64) -> Shape {
     let log = sizes.levels[LEVELS_MAX - 1];
     let has_runs = sizes.is_roomy && level + 1 == LEVELS_MAX;
     let runs_max = if has_runs { runs_max(log, store, ratio, least) } else { 1 };
-    let range_bytes = match runs_max > 1 {
-        true => range_bytes(log, sizes.filled, sizes.table, sizes.free),
-        false => sizes.table,
+    let range_bytes = if sizes.is_roomy {
+        let laid = if runs_max > 1 { wanted_bytes(log, sizes.filled) } else { 0 };
+        range_bytes(laid.max(sizes.range_tables * sizes.table), sizes.table, sizes.free)
+    } else {
+        sizes.table
     };
     let pile_max = if least > 1 { pile_max(sizes.table, sizes.free) } else { 0 };
     Shape { level, runs_max, range_bytes, pile_max }
@@ -88,17 +90,21 @@ fn runs_max(log_bytes: u64, store_bytes: u64, ratio: u64, least: u64) -> u64 {
     runs.clamp(least, most_runs(least))
 }
 
-/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where objects in the store have `filled_bytes`
-/// and the last tier so much free.
-fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, free: u64) -> u64 {
+/// How many bytes of tables lie below so much of the store as is worth being laid, where its objects have `filled_bytes`.
+fn wanted_bytes(log_bytes: u64, filled_bytes: u64) -> u64 {
     let wanted = u128::from(LAID_BYTES) * u128::from(log_bytes) / u128::from(filled_bytes.max(1));
+    u64::try_from(wanted).unwrap_or(u64::MAX)
+}
+
+/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where so many are wanted and the last tier has so much free.
+fn range_bytes(wanted: u64, table_bytes: u64, free: u64) -> u64 {
     let most = range_bytes_max(table_bytes).min(free / RANGE_SHARE).max(table_bytes);
-    u64::try_from(wanted).unwrap_or(u64::MAX).clamp(table_bytes, most)
+    wanted.clamp(table_bytes, most)
 }
 
 /// Most bytes that a range's tables may have.
 fn range_bytes_max(table_bytes: u64) -> u64 {
-    RANGE_TABLES * table_bytes
+    u64::from(RANGE_TABLES_MAX) * table_bytes
 }
 
 /// Of their oldest run, the bytes with which piles are too large for a demotion: with as much on them, and their objects, they would not fit the last tier; or
@@ -211,14 +217,35 @@ mod tests {
     #[test]
     fn a_range_has_enough_in_the_store_to_be_worth_a_table() {
         let (table, free) = (2 << 20, 1 << 30);
-        let of = |times: u64| range_bytes(times << 30, 1 << 30, table, free);
+        let of = |times: u64| range_bytes(wanted_bytes(times << 30, 1 << 30), table, free);
         assert_eq!([0, 7, 16].map(of), [table; 3]);
         assert_eq!([24, 40, 64, 1000].map(of), [3 << 20, 5 << 20, 8 << 20, 16 << 20]);
         // Where room is short, or nothing is there.
-        assert_eq!(range_bytes(1 << 40, 1 << 30, table, 96 << 20), 6 << 20);
-        assert_eq!((range_bytes(1 << 40, 1 << 30, table, 0), range_bytes(0, 0, table, free)), (table, table));
-        assert_eq!(range_bytes(1 << 40, 0, table, free), range_bytes_max(table));
+        assert_eq!(range_bytes(u64::MAX, table, 96 << 20), 6 << 20);
+        assert_eq!((range_bytes(u64::MAX, table, 0), range_bytes(0, table, free)), (table, table));
+        assert_eq!(range_bytes(wanted_bytes(1 << 40, 0), table, free), range_bytes_max(table));
         assert_eq!((pile_max(table, free), pile_max(table, 30 << 20)), (16 << 20, 8 << 20));
+    }
+
+    #[test]
+    fn a_range_has_as_many_tables_as_were_asked_for_if_there_is_room() {
+        let sizes = Sizes {
+            levels: [0; LEVELS_MAX],
+            store: 1 << 30,
+            filled: 1 << 30,
+            table: 2 << 20,
+            range_tables: 3,
+            free: 1 << 30,
+            is_roomy: true,
+        };
+        let of = |sizes: Sizes, runs| shape(&sizes, 10, runs).range_bytes >> 20;
+        assert_eq!((of(sizes, 1), of(sizes, 6)), (6, 6));
+        assert_eq!(of(Sizes { range_tables: 1, ..sizes }, 1), 2);
+        // What is worth being laid needs more.
+        let log = [0, 0, 0, 0, 0, 0, 0, 64 << 30];
+        assert_eq!(of(Sizes { levels: log, ..sizes }, 6), 8);
+        assert_eq!(of(Sizes { free: 64 << 20, ..sizes }, 6), 4);
+        assert_eq!(of(Sizes { is_roomy: false, ..sizes }, 6), 2);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(crate) const FILTER_HEADER_BYTES: usize = 8;
 /// Bytes of a line.
 pub(crate) const LINE_BYTES: usize = 64;
 const PROBES_MAX: u8 = 16;
+/// Each bit of a key lets so many more of those in vain ask: a little more than the ln 2 to the ln 2 of a plain filter.
+const PASS_EACH_BIT: f64 = 0.63;
 
 /// Lines for so many keys.
 fn lines(keys: usize, bits_per_key: u32) -> usize {
@@ -23,6 +25,11 @@ fn lines(keys: usize, bits_per_key: u32) -> usize {
 /// Bytes of a filter.
 pub(crate) fn filter_bytes(keys: usize, bits_per_key: u32) -> usize {
     FILTER_HEADER_BYTES + lines(keys, bits_per_key) * LINE_BYTES
+}
+
+/// About which share of keys that are not in a filter it lets pass.
+pub(crate) fn strangers(bits_per_key: u32) -> f64 {
+    PASS_EACH_BIT.powi(bits_per_key as i32)
 }
 
 /// A filter of keys with these hashes.
@@ -110,6 +117,8 @@ mod tests {
             assert!(hashes.iter().all(|hash| may_contain(&filter, *hash).unwrap()));
             let passed = (10_000..110_000).filter(|i| may_contain(&filter, key(*i)).unwrap()).count();
             assert!(passed < 100_000 / one_in, "{passed} of 100000 strangers pass at {bits} bits");
+            let thought = strangers(bits) * 100_000.0;
+            assert!((0.6..1.4).contains(&(passed as f64 / thought)), "{passed}, {thought}");
         }
     }
 

@@ -17,6 +17,7 @@ mod story;
 pub use compression::Compression;
 
 pub(crate) use blocks::{BlocksWriter, Gap, Remains, WriterOptions};
+pub(crate) use filter::strangers;
 pub(crate) use floor::{
     ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter, InFloor,
     SECTOR_BYTES as FLOOR_SECTOR_BYTES, Tree,
@@ -231,6 +232,14 @@ impl Table {
         match &self.form {
             Form::Blocks(blocks) => blocks.way_to(cache, key, bound),
             Form::Floor(_, tree) => Ok(Way { excluded: !tree.may_contain(key)?, ..Way::default() }),
+        }
+    }
+
+    /// What its filter says of a key, as far as memory has that; of a floor, nothing. What passes wrongly is [`strangers`].
+    pub(crate) fn may_hold(&self, cache: &Cache, key: &[u8]) -> Option<bool> {
+        match &self.form {
+            Form::Blocks(blocks) => blocks.may_hold(cache, key),
+            Form::Floor(..) => None,
         }
     }
 

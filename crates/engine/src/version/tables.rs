@@ -164,6 +164,12 @@ impl TableHandle {
         self.reads.store(self.reads() / 2, Ordering::Relaxed);
     }
 
+    /// The table, if it is open; it stays open no longer for that.
+    pub(crate) fn if_open(&self) -> Option<OpenTable> {
+        let table = self.opened.load();
+        table.is_some().then(|| OpenTable(table))
+    }
+
     /// The table, opened if it is not: a few reads of its meta part. It stays open as long as it is used and there are
     /// not too many ([`super::opened`]).
     ///

@@ -12,7 +12,9 @@ use crate::policy::{
 };
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
+use crate::table;
 use crate::tracker::{Asked, Pinning, Rank};
+use crate::version::TableHandle;
 use cuesta_sched::Rng;
 use cuesta_sched::atomic::Ordering;
 use std::sync::Arc;
@@ -32,6 +34,11 @@ const DEAR: u64 = 16;
 const TIGHT_PIECES: u64 = 32;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
+/// Objects of a range of which filters are asked whether tables have them, and of each range with [`Demotion::Precise`].
+const OVERLAP_SAMPLE: u64 = 16;
+const OVERLAP_SAMPLE_PRECISE: u64 = 64;
+/// It takes so many that filters could tell of.
+const OVERLAP_TOLD_MIN: u64 = 8;
 /// Where there are many ranges, objects that are drawn for one plan, at most.
 const DRAWS_MAX: usize = 64;
 /// Objects whose size is asked, of each range for each plan.
@@ -101,6 +108,29 @@ fn releasable(current: &Current, pinning: &Pinning) -> u64 {
         bytes += if object.holds == Holds::Copy && !object.stays { object.bytes } else { 0 };
     }
     (bytes * index.entries()).checked_div(seen).unwrap_or(0)
+}
+
+/// What filters said of some objects of a range.
+#[derive(Clone, Copy, Debug)]
+struct Overlap {
+    /// Objects of which all filters that could have them were in memory.
+    told: u64,
+    /// Filters that were asked about these, and those that let them pass.
+    asked: u64,
+    passed: u64,
+    /// Which share of keys that are not there filters let pass.
+    by_chance: f64,
+}
+
+impl Overlap {
+    /// How many entries of tables one object replaces, on average; `None` where that cannot be told. What passes by chance is taken off.
+    fn entries_per_object(self) -> Option<f64> {
+        if self.told < OVERLAP_TOLD_MIN {
+            return None;
+        }
+        let there = (self.passed as f64 - self.asked as f64 * self.by_chance) / (1.0 - self.by_chance);
+        Some(there.max(0.0) / self.told as f64)
+    }
 }
 
 impl Store {
@@ -226,6 +256,7 @@ impl Engine {
             store: self.slab_bytes_max(store),
             filled: slab_bytes.saturating_sub(free_bytes),
             table: self.options.table_bytes(),
+            range_tables: self.options.candidate_tables.into(),
             free: last.map_or(0, |tier| tier.free_bytes()),
             is_roomy,
         };
@@ -286,7 +317,11 @@ impl Engine {
             let state = store.state.lock();
             (state.demoted, state.replaced)
         };
-        let sample = if seen.demotion == Demotion::Precise { u64::MAX } else { SAMPLE };
+        let (sample, overlap_sample) = match seen.demotion {
+            Demotion::Precise => (u64::MAX, OVERLAP_SAMPLE_PRECISE),
+            _ => (SAMPLE, OVERLAP_SAMPLE),
+        };
+        let of_late = if demoted == 0 { 0.0 } else { replaced as f64 / demoted as f64 };
         let index = &current.contents.index;
         for range in candidates {
             let range = &mut seen.ranges[range];
@@ -304,14 +339,47 @@ impl Engine {
                 (u128::from(part) * u128::from(range.object_bytes)).checked_div(bytes.into()).unwrap_or(0)
                     as u64
             };
-            let replaces = u128::from(of_all(values)) * u128::from(replaced);
+            let overlap = self.overlap(current, seen.level, (from, to), overlap_sample);
+            store.probes.fetch_add(overlap.asked, Ordering::Relaxed);
+            let replaces = overlap.entries_per_object().unwrap_or(of_late);
             range.heat = Some(RangeHeat {
                 cold_bytes: of_all(heat.cold_bytes),
                 pinned_bytes: of_all(heat.pinned_bytes),
-                replaced_bytes: replaces.checked_div(demoted.into()).unwrap_or(0) as u64,
+                replaced_bytes: (of_all(values) as f64 * replaces) as u64,
             });
             store.weighed.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How much of a level's tables the objects between two places of the index replace: filters that are in memory are asked about so many of them,
+    /// evenly.
+    fn overlap(
+        &self,
+        current: &Current,
+        level: usize,
+        (from, to): (Position, Position),
+        sample: u64,
+    ) -> Overlap {
+        let bits = self.options.tiers.last().map_or(0, |tier| tier.filter_bits_per_key);
+        let mut overlap = Overlap { told: 0, asked: 0, passed: 0, by_chance: table::strangers(bits) };
+        let index = &current.contents.index;
+        let Some(level) = current.version.levels.get(level) else { return overlap };
+        let step = index.count(from, to).div_ceil(sample).max(1);
+        let (mut at, mut key) = (from, Vec::new());
+        while let Some(location) = index.entry_to(at, &mut key).filter(|_| at < to) {
+            at = index.skip(at, step);
+            if location.holds != Holds::Value {
+                continue;
+            }
+            let runs = level.guard_of(&key).into_iter().flat_map(|guard| &guard.runs);
+            let tables = runs.filter_map(|run| run.table_of(&key));
+            let say = |table: &Arc<TableHandle>| table.if_open()?.may_hold(&self.tables.cache, &key);
+            let Some(said) = tables.map(say).collect::<Option<Vec<bool>>>() else { continue };
+            overlap.told += 1;
+            overlap.asked += said.len() as u64;
+            overlap.passed += said.iter().filter(|may| **may).count() as u64;
+        }
+        overlap
     }
 
     /// The key ranges of candidates. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier has no
@@ -425,5 +493,72 @@ impl Engine {
                 to,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Db, Options, Profile, TierOptions, World};
+    use cuesta_device::sim::{SimConfig, SimDisk};
+    use cuesta_sched::Sched;
+
+    #[test]
+    fn what_passes_filters_by_chance_is_taken_off_and_few_that_were_told_of_tell_nothing() {
+        let overlap =
+            |told, asked, passed| Overlap { told, asked, passed, by_chance: 0.01 }.entries_per_object();
+        assert_eq!(overlap(7, 7, 7), None);
+        assert_eq!(overlap(100, 300, 3), Some(0.0));
+        assert_eq!(overlap(100, 300, 0), Some(0.0));
+        assert!((overlap(100, 100, 100).unwrap() - 1.0).abs() < 1e-9);
+        // One version below of each second, and one in a hundred of the other questions.
+        assert!((overlap(1000, 2000, 515).unwrap() - 0.5).abs() < 0.001);
+    }
+
+    #[test]
+    fn what_a_range_replaces_is_asked_of_filters_as_far_as_memory_has_them() {
+        let sched = Sched::simulated(7);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        let options = Options {
+            profile: Some(Profile::PrismDb),
+            tiers: vec![TierOptions::fast("0", 12_000_000), TierOptions::capacity("1", 1 << 26)],
+            memory_bytes: 8 << 20,
+            ..Options::default()
+        };
+        sched.run(|| {
+            let directories = (0..2).map(|tier| disk.directory(tier)).collect();
+            let db = Db::open_in(&options, World { sched: sched.clone(), directories }).unwrap();
+            let key = |half: &str, i: u32| format!("{half}{i:04}");
+            let keys = |half: &'static str| (0..6000).map(move |i| key(half, i));
+            for key in keys("a").chain(keys("b")) {
+                db.put(key, [7; 1000]).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            // Of the first half objects come in that tables have; of the second such as nobody has seen.
+            for i in 0..1000 {
+                db.put(key("a", 6 * i), [8; 1000]).unwrap();
+                db.put(key("b", 6 * i) + "new", [8; 1000]).unwrap();
+            }
+            db.flush().unwrap();
+            let engine = db.engine();
+            let measured = || {
+                let current = engine.current.load();
+                let index = &current.contents.index;
+                let [a, b, c] = ["a", "b", "c"].map(|key| {
+                    let start = engine.default_keyspace.id.key(key.as_bytes());
+                    index.seek(&start)
+                });
+                [(a, b), (b, c)]
+                    .map(|range| engine.overlap(&current, crate::version::LEVELS_MAX - 1, range, 64))
+            };
+            // No filter is in memory before somebody has asked for what tables may have.
+            assert_eq!(measured()[0].entries_per_object(), None);
+            keys("a").chain(keys("b")).for_each(|key| assert!(db.get(key).unwrap().is_some()));
+            let hits = db.stats().cache.blocks.hits;
+            let [a, b] = measured().map(|overlap| overlap.entries_per_object().unwrap());
+            assert!(a > 0.8 && b < 0.05, "{a} {b}");
+            assert_eq!(db.stats().cache.blocks.hits, hits);
+            db.close().unwrap();
+        });
     }
 }

@@ -264,6 +264,17 @@ impl Blocks {
         Ok(way)
     }
 
+    /// What the filter says of a key, if it is in the cache, and there is one; the cache is left as it is.
+    pub(crate) fn may_hold(&self, cache: &Cache, key: &[u8]) -> Option<bool> {
+        let partition = self.top.find(&self.top_block, key, Trailer::FIRST);
+        if partition == self.top.len() {
+            return Some(false);
+        }
+        let filter = self.top.handle(&self.top_block, partition, FILTER);
+        let block = cache.peek_block(self.cache_key(filter, Role::Filter)).filter(|_| filter.bytes > 0)?;
+        filter::may_contain(&block, key::hash(key)).ok()
+    }
+
     /// About which share of the table lies from `low` to `high`, by its partitions.
     pub(crate) fn share_of(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> f64 {
         let n = self.top.len();
