@@ -8,7 +8,7 @@
 //!
 //! Charging is one relaxed addition, and what the cache takes in costs one more; small things (blocks of the usual size on their way) are not charged one by one.
 
-use cuesta_sched::atomic::{AtomicU64, Ordering};
+use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// The cache has at least one part in so many of the number.
@@ -38,8 +38,8 @@ pub(crate) enum Holder {
 
 const HOLDERS: usize = 8;
 
-/// One part in so many of the number is kept for what nobody counts, buffers of tables that are being written and holes in the heap above all, unless as much is kept for
-/// sealed memtables.
+/// One part in so many of the number is kept for what nobody counts, buffers of tables that are being written, pages that wait to be used again and holes in the heap above all,
+/// unless as much is kept for sealed memtables; above a store of objects, whose demotions and flushes run beside each other all the time, besides that.
 const UNCOUNTED_SHARE: u64 = 16;
 /// For one sealed memtable less is room kept once the cache has taken in one thing for each so many bytes of the number, about as
 /// much as it holds, and all that time there were fewer than there is room for.
@@ -60,9 +60,11 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 struct Memtables {
     /// What one may take.
-    bytes: u64,
+    bytes: AtomicU64,
     /// How many sealed ones there can be.
     sealed_max: u64,
+    /// They are flushed into a store of objects.
+    has_store: AtomicBool,
     /// How many sealed ones there are, and above [`KEPT`] for how many room is kept: no fewer. In one word, since who finds few and who seals one more may meet.
     sealed: AtomicU64,
     /// What the cache has taken in since as many were there as room is kept for.
@@ -84,9 +86,15 @@ pub(crate) struct Charge {
 impl Memory {
     /// Of `limit` bytes a memtable may take `memtable_bytes`, and so may each of `sealed_max` that wait to be flushed.
     pub(crate) fn new(limit: u64, memtable_bytes: u64, sealed_max: u64) -> Arc<Self> {
-        let [sealed, quiet] = [0; 2].map(AtomicU64::new);
-        let memtables = Memtables { bytes: memtable_bytes, sealed_max, sealed, quiet };
+        let [bytes, sealed, quiet] = [memtable_bytes, 0, 0].map(AtomicU64::new);
+        let memtables = Memtables { bytes, sealed_max, has_store: AtomicBool::new(false), sealed, quiet };
         Arc::new(Self { limit, memtables, held: Default::default() })
+    }
+
+    /// Known once it is known whose memory it is: what a memtable may take, and whether they are flushed into a store of objects.
+    pub(crate) fn suit(&self, memtable_bytes: u64, has_store: bool) {
+        self.memtables.bytes.store(memtable_bytes, Ordering::Relaxed);
+        self.memtables.has_store.store(has_store, Ordering::Relaxed);
     }
 
     /// The number.
@@ -96,7 +104,8 @@ impl Memory {
 
     /// What memtables and batches on their way to them may have together.
     pub(crate) fn for_writes(&self) -> u64 {
-        (self.memtables.bytes * (1 + self.memtables.sealed_max)).max(self.limit / 2)
+        let bytes = self.memtables.bytes.load(Ordering::Relaxed);
+        (bytes * (1 + self.memtables.sealed_max)).max(self.limit / 2)
     }
 
     /// So many sealed memtables are there from now on.
@@ -122,9 +131,11 @@ impl Memory {
 
     /// What is kept for memtables at present, and where these are few for what nobody counts.
     fn for_memtables(&self) -> u64 {
-        let Memtables { bytes, sealed_max, sealed, .. } = &self.memtables;
+        let Memtables { bytes, sealed_max, has_store, sealed, .. } = &self.memtables;
+        let bytes = bytes.load(Ordering::Relaxed);
         let uncounted = (self.limit / UNCOUNTED_SHARE).min(sealed_max * bytes);
-        ((sealed.load(Ordering::Relaxed) >> KEPT) * bytes).max(uncounted) + bytes
+        let sealed = (sealed.load(Ordering::Relaxed) >> KEPT) * bytes;
+        bytes + if has_store.load(Ordering::Relaxed) { sealed + uncounted } else { sealed.max(uncounted) }
     }
 
     /// What the cache may have at present.
@@ -207,6 +218,21 @@ mod tests {
         let alone = memory.try_charge(Holder::Writes, 50, 40);
         assert!(alone.is_some() && memory.try_charge(Holder::Writes, 1, 40).is_none());
         assert!(memory.try_charge(Holder::Writes, 1, 51).is_some());
+    }
+
+    #[test]
+    fn above_a_store_what_nobody_counts_has_room_beside_sealed_memtables() {
+        let kept = |memtable_bytes, has_store| {
+            let memory = Memory::new(1000, 500, 2);
+            memory.suit(memtable_bytes, has_store);
+            let few = 1000 - memory.for_cache();
+            memory.set_sealed(1);
+            (few, 1000 - memory.for_cache())
+        };
+        assert_eq!(kept(100, false), (162, 200));
+        assert_eq!(kept(100, true), (162, 262));
+        // No more than sealed memtables might have.
+        assert_eq!(kept(20, true), (60, 80));
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn a_store_stays_of_the_profile_that_it_was_made_with() {
         let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         db.put(b"a", b"b").unwrap();
         db.flush().unwrap();
+        let for_cache = |db: &Db| db.stats().memory.cache_limit_bytes;
         db.close().unwrap();
         let other = Options { profile: Some(Profile::Leveled), ..small() };
         let error = Db::open_in(&other, world(sched, disk, &other)).map(drop).unwrap_err();
@@ -67,6 +68,11 @@ fn a_store_stays_of_the_profile_that_it_was_made_with() {
         let db = Db::open_in(&any, world(sched, disk, &any)).unwrap();
         assert_eq!(db.get(b"a").unwrap().unwrap()[..], *b"b");
         assert_eq!(db.stats().objects.unwrap().objects, 1);
+        // And a memtable that waited has room beside what nobody counts.
+        let before = for_cache(&db);
+        db.put(b"b", b"c").unwrap();
+        db.flush().unwrap();
+        assert!(before - for_cache(&db) >= any.memtable_bytes.unwrap(), "{before} {}", for_cache(&db));
         db.close().unwrap();
     });
 }

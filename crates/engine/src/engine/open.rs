@@ -548,6 +548,7 @@ impl Found {
         }
         options.profile = Some(profile);
         options.validate()?;
+        self.tables.cache.memory().suit(options.memtable_bytes(), options.has_store());
         let mut engine = self.recover(options, world, broken)?;
         engine.0.start_background().inspect_err(|_| engine.0.abandon())?;
         Ok((engine.0.clone(), std::mem::take(&mut engine.1)))
@@ -634,7 +635,7 @@ impl Found {
             has_store.then(|| tracker_of(keys_of(&contents, &self.catalog.version), &options, heat));
         let flawed = contents.slabs.iter().filter(|slab| slab.flaw().is_some());
         let flawed: BTreeSet<u64> = flawed.map(|slab| slab.meta.number).collect();
-        let held = contents.held_bytes() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        let held = contents.bytes_there() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);
         restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);

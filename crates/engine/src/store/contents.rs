@@ -156,7 +156,17 @@ impl Contents {
 
     /// Memory that the index takes, and what is known of each slot.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.index.held_bytes() + self.slabs.iter().map(|slab| u64::from(slab.meta.slots)).sum::<u64>()
+        self.index.held_bytes() + self.slot_count()
+    }
+
+    /// The same with what of earlier indexes somebody holds still.
+    pub(crate) fn bytes_there(&self) -> u64 {
+        self.index.bytes_there() + self.slot_count()
+    }
+
+    /// A byte is known of each.
+    fn slot_count(&self) -> u64 {
+        self.slabs.iter().map(|slab| u64::from(slab.meta.slots)).sum()
     }
 
     /// A slab that the index names.

@@ -16,6 +16,8 @@ use cuesta_sched::Rng;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that a leaf has at most, unless one key has more: pieces of one and of two pages are what it is kept in.
 const LEAF_BYTES: usize = 2 * ALIGNMENT;
@@ -77,6 +79,8 @@ pub(crate) struct Index {
     leaves: Vec<Arc<Leaf>>,
     entries: u64,
     bytes: u64,
+    /// Bytes of all leaves that it, those that it came from, and those that were made of it have made, and that are there.
+    there: Arc<AtomicU64>,
 }
 
 /// A place in an index: before its end, or the end.
@@ -98,6 +102,14 @@ struct Leaf {
     len: usize,
     tombstones: u64,
     copies: u64,
+    /// Where its bytes are counted as long as it is there.
+    there: Arc<AtomicU64>,
+}
+
+impl Drop for Leaf {
+    fn drop(&mut self) {
+        self.there.fetch_sub(self.held_bytes(), Relaxed);
+    }
 }
 
 impl Leaf {
@@ -178,7 +190,8 @@ impl Leaf {
         made.copy(self, from..self.len());
         let (bytes, pages) = (made.len(), made.len().next_multiple_of(ALIGNMENT));
         let is_full = bytes <= LEAF_BYTES && bytes * LEAF_FILL.1 >= pages * LEAF_FILL.0;
-        (is_full && !made.starts.is_empty()).then(|| made.leaf(prefix.len(), holds[1], holds[2]))
+        (is_full && !made.starts.is_empty())
+            .then(|| made.leaf(prefix.len(), holds[1], holds[2], self.there.clone()))
     }
 
     fn key_to(&self, i: usize, key: &mut Vec<u8>) {
@@ -228,14 +241,16 @@ impl LeafBytes {
         self.bytes.extend_from_slice(&leaf.bytes[from..to]);
     }
 
-    fn leaf(self, prefix: usize, tombstones: u64, copies: u64) -> Leaf {
+    fn leaf(self, prefix: usize, tombstones: u64, copies: u64, there: Arc<AtomicU64>) -> Leaf {
         let (len, starts) = (self.starts.len(), self.bytes.len());
         let mut bytes = AlignedBuf::zeroed(self.len());
         bytes[..starts].copy_from_slice(&self.bytes);
         for (place, start) in bytes[starts..].chunks_exact_mut(4).zip(self.starts) {
             place.copy_from_slice(&start.to_le_bytes());
         }
-        Leaf { bytes, prefix, starts, len, tombstones, copies }
+        let leaf = Leaf { bytes, prefix, starts, len, tombstones, copies, there };
+        leaf.there.fetch_add(leaf.held_bytes(), Relaxed);
+        leaf
     }
 }
 
@@ -248,6 +263,11 @@ impl Index {
     /// Memory that it takes, leaves that others share included.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The same with leaves that have been replaced, and that somebody holds still; and with those of changes that are under way.
+    pub(crate) fn bytes_there(&self) -> u64 {
+        self.there.load(Relaxed)
     }
 
     pub(crate) fn first(&self) -> Position {
@@ -384,14 +404,15 @@ impl Index {
     pub(crate) fn between(&self, from: &[u8], to: &[u8]) -> Self {
         let (first, end) = (self.seek(from), self.seek(to));
         let behind = if end.entry > 0 { end.leaf + 1 } else { end.leaf };
-        let mut made = IndexBuilder::default();
+        let mut made = IndexBuilder::beside(self);
         self.leaves[first.leaf.min(behind)..behind].iter().for_each(|leaf| made.share(leaf));
         made.finish()
     }
 
-    /// Indexes of which each begins behind the last key of the one before, as one, which shares their leaves.
+    /// Indexes of which each begins behind the last key of the one before, as one, which shares their leaves; all of them made beside one.
     pub(crate) fn joined(parts: impl Iterator<Item = Self>) -> Self {
-        let mut made = IndexBuilder::default();
+        let mut parts = parts.peekable();
+        let mut made = parts.peek().map_or_else(IndexBuilder::default, IndexBuilder::beside);
         parts.for_each(|part| part.leaves.iter().for_each(|leaf| made.share(leaf)));
         made.finish()
     }
@@ -403,7 +424,7 @@ impl Index {
 
     /// The same by changes that come one by one, in key order.
     pub(crate) fn changed_by<'a>(&self, changes: impl Iterator<Item = (&'a [u8], &'a [Location])>) -> Self {
-        let mut made = IndexBuilder::default();
+        let mut made = IndexBuilder::beside(self);
         let mut changes = changes.peekable();
         let (mut key, mut here) = (Vec::new(), Vec::new());
         for (i, leaf) in self.leaves.iter().enumerate() {
@@ -542,6 +563,12 @@ fn bytes_besides(key: &[u8], location: Location) -> usize {
 }
 
 impl IndexBuilder {
+    /// Of one whose leaves are counted together with that one's.
+    pub(crate) fn beside(index: &Index) -> Self {
+        let made = Index { there: index.there.clone(), ..Index::default() };
+        Self { made, ..Self::default() }
+    }
+
     fn key(&self, i: usize) -> &[u8] {
         let from = i.checked_sub(1).map_or(0, |before| self.entries[before].0.keys);
         &self.keys[from..self.entries[i].0.keys]
@@ -603,7 +630,7 @@ impl IndexBuilder {
         (0..count).for_each(|i| leaf.push(&self.key(i)[prefix..], self.entries[i].1));
         let that_hold = |what| self.entries[..count].iter().filter(|(_, at)| at.holds == what).count() as u64;
         let (tombstones, copies) = (that_hold(Holds::Tombstone), that_hold(Holds::Copy));
-        let leaf = leaf.leaf(prefix, tombstones, copies);
+        let leaf = leaf.leaf(prefix, tombstones, copies, self.made.there.clone());
         let cut = self.entries[last].0;
         self.keys.drain(..cut.keys);
         self.entries.drain(..count);
@@ -801,6 +828,31 @@ mod tests {
         (0..200).for_each(|i| many.push(&key(5000 + i), [at(i)]));
         let grown = index.changed(&many);
         assert!(grown.leaves.iter().all(|leaf| (100..1000).contains(&leaf.len())));
+    }
+
+    #[test]
+    fn leaves_count_as_long_as_somebody_has_them() {
+        let key = |i: u64| format!("{i:08}").into_bytes();
+        let changes = |keys: &mut dyn Iterator<Item = u64>| {
+            let mut changes = Changes::default();
+            keys.for_each(|i| changes.push(&key(i), [Location { slab: 1, slot: 0, holds: Holds::Value }]));
+            changes
+        };
+        let halves = [0..5000, 5000..10_000];
+        let first = Index::default();
+        let parts = halves.map(|mut keys| first.changed(&changes(&mut keys.by_ref().map(|i| 2 * i))));
+        let index = Index::joined(parts.into_iter());
+        assert_eq!(index.bytes_there(), index.held_bytes());
+        let part = index.between(&key(3000), &key(4000));
+        let changed = index.changed(&changes(&mut (0..20_000).step_by(100).map(|i| i + 1)));
+        // All leaves are there twice.
+        assert_eq!(changed.bytes_there(), index.held_bytes() + changed.held_bytes());
+        drop(index);
+        assert_eq!(changed.bytes_there(), part.held_bytes() + changed.held_bytes());
+        drop(part);
+        assert_eq!(changed.bytes_there(), changed.held_bytes());
+        // Of another store.
+        assert_eq!(Index::default().bytes_there(), 0);
     }
 
     #[test]

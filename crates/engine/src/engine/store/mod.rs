@@ -758,8 +758,7 @@ impl Engine {
     ) -> Result<()> {
         let removed = edit.slabs_removed.clone();
         let ends = parts == 1;
-        let held = after.held_bytes() + self.current.load().tracker.as_ref().map_or(0, |it| it.held_bytes());
-        self.tables.cache.memory().set(Holder::Index, held);
+        self.tell_index(&after);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {
             state.space.give_back(freed.all());
@@ -788,6 +787,7 @@ impl Engine {
             let present = self.current.load().contents.clone();
             let next = present.with_index(present.index.changed_by(changes.part(i, parts)));
             drop(present);
+            self.tell_index(&next);
             let is_last = i + 1 == parts;
             let next = if is_last { Contents { moment: Arc::default(), ..next } } else { next };
             self.install(&self.catalog.lock(), |current| {
@@ -813,6 +813,12 @@ impl Engine {
         removed.into_iter().try_for_each(|number| before.slab(number).map(|slab| slab.mark_obsolete()))
     }
 
+    /// Has memory know what the index takes, of which some is there twice while it is changed, and as long as somebody holds what it was.
+    fn tell_index(&self, contents: &Contents) {
+        let tracker = self.current.load().tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        self.tables.cache.memory().set(Holder::Index, contents.bytes_there() + tracker);
+    }
+
     /// Has the tracker be of a size that suits the number of keys; and what index and tracker hold is told.
     fn renew_tracker(&self) {
         let current = self.current.load_full();
@@ -821,7 +827,7 @@ impl Engine {
         let renewed = tracker_keys(keys, &self.options, tracker.capacity())
             .map(|tracked| Arc::new(tracker.resized(remembered(keys, &self.options), tracked)));
         let tracker = renewed.as_ref().unwrap_or(tracker);
-        self.tables.cache.memory().set(Holder::Index, current.contents.held_bytes() + tracker.held_bytes());
+        self.tables.cache.memory().set(Holder::Index, current.contents.bytes_there() + tracker.held_bytes());
         drop(current);
         if renewed.is_some() {
             self.install(&self.catalog.lock(), |current| current.tracker = renewed);

@@ -239,6 +239,8 @@ struct Sorting {
     objects: PageVec<Sorted>,
     order: PageVec<(u64, u32)>,
     key: Vec<u8>,
+    /// What its indexes are made beside.
+    beside: Index,
 }
 
 impl Sorting {
@@ -257,7 +259,7 @@ impl Sorting {
     }
 
     fn fill(&mut self, found: &[Found]) {
-        let Self { keys, objects, order, key } = self;
+        let Self { keys, objects, order, key, .. } = self;
         keys.truncate(0);
         objects.truncate(0);
         order.truncate(0);
@@ -289,7 +291,7 @@ impl Sorting {
             };
             a.0.cmp(&b.0).then_with(by_key)
         });
-        let mut made = IndexBuilder::default();
+        let mut made = IndexBuilder::beside(&self.beside);
         order.iter().map(at).for_each(|object| made.push(key(object), object.location));
         made.finish()
     }
@@ -465,12 +467,14 @@ struct Making {
     /// What a thread sorts at once.
     bytes_max: u64,
     made: Mutex<BTreeMap<usize, Index>>,
+    /// What each of them is made beside.
+    beside: Index,
 }
 
 impl Making {
     /// One thread's part of the ranges.
     fn work(&self) {
-        let mut sorting = Sorting::default();
+        let mut sorting = Sorting { beside: self.beside.clone(), ..Sorting::default() };
         loop {
             let mut ranges = self.ranges.lock();
             let Some(found) = ranges.pop() else { return };
@@ -489,6 +493,7 @@ fn index(found: Vec<Vec<Found>>, bytes_max: u64, sched: &Sched, threads: u32) ->
         ranges: Mutex::new(sched, found),
         bytes_max,
         made: Mutex::new(sched, BTreeMap::new()),
+        beside: Index::default(),
     });
     let theirs = making.clone();
     in_threads(sched, threads, "index", Arc::new(move || theirs.work()))?;
