@@ -68,7 +68,7 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::LOG_RUNS_MAX_ALLOWED)),
     )]
     log_runs: u32,
-    /// With profile prismdb, how many neighbouring tables' worth of keys go down at once at least: more for fewer and longer demotions
+    /// With profile prismdb, of how many neighbouring tables the key ranges are that go down: more for fewer and longer demotions
     #[arg(
         long,
         value_name = "TABLES",

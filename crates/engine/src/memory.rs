@@ -9,7 +9,7 @@
 //! Charging is one relaxed addition, and what the cache takes in costs one more; small things (blocks of the usual size on their way) are not charged one by one.
 
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The cache has at least one part in so many of the number.
 const CACHE_SHARE_MIN: u64 = 16;
@@ -26,7 +26,7 @@ pub(crate) enum Holder {
     /// Large batches on their way.
     Writes = 2,
     Keyspaces = 3,
-    /// The index of the store below the memtable.
+    /// The index of the store below the memtable, those that it came from as far as somebody has them, and the tracker.
     Index = 4,
     /// Those of the present version.
     RangeTombstones = 5,
@@ -51,6 +51,8 @@ pub(crate) struct Memory {
     limit: u64,
     memtables: Memtables,
     held: [AtomicU64; HOLDERS],
+    /// Leaves of the index, which count themselves.
+    leaves: OnceLock<Arc<AtomicU64>>,
 }
 
 /// Room for memtables. To keep it for as many as there can be at worst would leave it unused nearly always: flushes seldom lag behind by more than one, and where
@@ -88,7 +90,12 @@ impl Memory {
     pub(crate) fn new(limit: u64, memtable_bytes: u64, sealed_max: u64) -> Arc<Self> {
         let [bytes, sealed, quiet] = [memtable_bytes, 0, 0].map(AtomicU64::new);
         let memtables = Memtables { bytes, sealed_max, has_store: AtomicBool::new(false), sealed, quiet };
-        Arc::new(Self { limit, memtables, held: Default::default() })
+        Arc::new(Self { limit, memtables, held: Default::default(), leaves: OnceLock::new() })
+    }
+
+    /// From now on [`Holder::Index`] has what `leaves` says besides. Told once; other tellings are let go.
+    pub(crate) fn count_leaves(&self, leaves: Arc<AtomicU64>) {
+        self.leaves.set(leaves).ok();
     }
 
     /// Known once it is known whose memory it is: what a memtable may take, and whether they are flushed into a store of objects.
@@ -133,15 +140,20 @@ impl Memory {
     fn for_memtables(&self) -> u64 {
         let Memtables { bytes, sealed_max, has_store, sealed, .. } = &self.memtables;
         let bytes = bytes.load(Ordering::Relaxed);
-        let uncounted = (self.limit / UNCOUNTED_SHARE).min(sealed_max * bytes);
+        let uncounted = self.limit / UNCOUNTED_SHARE;
         let sealed = (sealed.load(Ordering::Relaxed) >> KEPT) * bytes;
-        bytes + if has_store.load(Ordering::Relaxed) { sealed + uncounted } else { sealed.max(uncounted) }
+        match has_store.load(Ordering::Relaxed) {
+            true => bytes + sealed + uncounted,
+            false => bytes + sealed.max(uncounted.min(sealed_max * bytes)),
+        }
     }
 
     /// What the cache may have at present.
     pub(crate) fn for_cache(&self) -> u64 {
         let others: u64 = self.held.iter().map(|held| held.load(Ordering::Relaxed)).sum();
-        self.limit.saturating_sub(self.for_memtables() + others).max(self.limit / CACHE_SHARE_MIN)
+        self.limit
+            .saturating_sub(self.for_memtables() + others + self.leaves())
+            .max(self.limit / CACHE_SHARE_MIN)
     }
 
     /// Whether a scan may read ahead `bytes` more.
@@ -150,7 +162,12 @@ impl Memory {
     }
 
     pub(crate) fn held(&self, holder: Holder) -> u64 {
-        self.held[holder as usize].load(Ordering::Relaxed)
+        let leaves = if holder == Holder::Index { self.leaves() } else { 0 };
+        self.held[holder as usize].load(Ordering::Relaxed) + leaves
+    }
+
+    fn leaves(&self) -> u64 {
+        self.leaves.get().map_or(0, |leaves| leaves.load(Ordering::Relaxed))
     }
 
     /// Holds `bytes`.
@@ -213,6 +230,13 @@ mod tests {
             charge.resize(bytes);
             assert_eq!((charge.bytes(), memory.held(Holder::Reads)), (bytes, bytes));
         }
+        memory.set(Holder::Keyspaces, 0);
+        let leaves = Arc::new(AtomicU64::new(100));
+        memory.count_leaves(leaves.clone());
+        memory.set(Holder::Index, 5);
+        assert_eq!((memory.for_cache(), memory.held(Holder::Index)), (638 - 20 - 105, 105));
+        leaves.store(0, Ordering::Relaxed);
+        assert_eq!((memory.for_cache(), memory.held(Holder::Index)), (638 - 20 - 5, 5));
         drop(charge);
         assert_eq!(memory.held(Holder::Reads), 0);
         let alone = memory.try_charge(Holder::Writes, 50, 40);
@@ -231,8 +255,8 @@ mod tests {
         };
         assert_eq!(kept(100, false), (162, 200));
         assert_eq!(kept(100, true), (162, 262));
-        // No more than sealed memtables might have.
-        assert_eq!(kept(20, true), (60, 80));
+        // Else no more than sealed memtables might have.
+        assert_eq!((kept(20, false), kept(20, true)), ((60, 60), (82, 102)));
     }
 
     #[test]

@@ -181,8 +181,8 @@ pub struct Options {
     /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks. In `prismdb` there may be
     /// more, if it is not one, where what lies below the store is over `level_ratio` times larger than that: up to twice as many from twice `level_ratio` on.
     pub log_runs_max: u32,
-    /// In profile `prismdb`: how many neighbouring tables' worth of keys go down at once at least ([`Options::CANDIDATE_TABLES_ALLOWED`]), where the
-    /// capacity tier has room for their merge. More means fewer and longer demotions, of ranges that are less cold.
+    /// In profile `prismdb`: of how many neighbouring tables, not counting those that lie on others, the key ranges are that go down ([`Options::CANDIDATE_TABLES_ALLOWED`]), where the
+    /// capacity tier has room for their merge; of more where tables are small. More means fewer and longer demotions, of ranges that are less cold.
     pub candidate_tables: u32,
     /// In profile `prismdb`: how many tables, not counting those that lie on others, a guard of what lies below the store should have. Plans look at some guards,
     /// and edits change one, so neither depends on how many tables there are. At least one.
@@ -225,8 +225,10 @@ const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 const TIER_BYTES_MIN: u64 = MIB;
 /// Slabs have room for so many memtables at least, whatever sizes their objects have.
 const SLABS_MEMTABLES_MIN: u64 = 6;
-/// Below a store of objects, a range that goes down has of tables that lie on none other no more bytes than so many full ones.
+/// Below a store of objects, a range that goes down has of tables that lie on none other no more bytes than so many full ones, unless one has more.
 pub(crate) const RANGE_TABLES_MAX: u32 = 8;
+/// Tables may be a little larger than they should be, and what is laid on several is one pile from then on, which is taken apart when it has more than that.
+const CANDIDATE_TABLES_MAX: u32 = RANGE_TABLES_MAX / 2;
 /// However small the first tier is, tables are not cut below this for it.
 const TABLE_BYTES_LEAST: u64 = 2 * MIB;
 
@@ -270,7 +272,7 @@ impl Options {
     /// What `log_runs_max` may be.
     pub const LOG_RUNS_MAX_ALLOWED: RangeInclusive<u32> = 1..=16;
     /// What `candidate_tables` may be.
-    pub const CANDIDATE_TABLES_ALLOWED: RangeInclusive<u32> = 1..=RANGE_TABLES_MAX;
+    pub const CANDIDATE_TABLES_ALLOWED: RangeInclusive<u32> = 1..=CANDIDATE_TABLES_MAX;
     /// What `floors_max` may be. With one floor the profile compacts as `leveled` does.
     pub const FLOORS_MAX_ALLOWED: RangeInclusive<u32> = 1..=FLOORS_MAX as u32;
 
@@ -564,6 +566,7 @@ mod tests {
         refuse(|o| o.tiers.push(o.tiers[0].clone()), "named twice");
         refuse(|o| o.memtable_bytes = Some(o.memory_bytes), "memtable_bytes");
         refuse(|o| o.level0_stop = o.level0_slow, "level0_stop");
+        refuse(|o| o.candidate_tables = 5, "candidate_tables");
         refuse(|o| o.tiers[0].sector_bytes = 256, "sector_bytes");
         refuse(|o| o.tiers[0].sector_bytes = 8192, "sector_bytes");
         refuse(|o| o.tiers[0].sector_bytes = 1000, "no power of two");

@@ -659,7 +659,7 @@ fn the_index_takes_its_part_of_the_memory_and_the_tier_stays_as_empty_as_that_ma
         for i in 0..80_000 {
             db.put(key(i), i.to_le_bytes()).unwrap();
             if i % 1000 == 0 {
-                most = most.max(db.stats().memory.index_bytes);
+                most = most.max(db.stats().objects.unwrap().index_bytes);
             }
         }
         let stats = db.stats();

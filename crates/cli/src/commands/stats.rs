@@ -51,8 +51,8 @@ fn objects_json(of: ObjectStats) -> Value {
         "objects": of.objects, "slabs": of.slabs, "slab_bytes": of.slab_bytes, "free_bytes": of.free_bytes,
         "copies": of.copies, "tracked": of.tracked, "tracked_max": of.tracked_max,
         "tracked_below": of.tracked_below, "pinned_percent": of.pinned_percent, "clocks": of.clocks, "selections": of.selections, "weighed": of.weighed,
-        "log_free": of.log_free, "probes": of.probes, "damaged": of.damaged, "flawed_slabs": of.flawed_slabs,
-        "lost_slots": of.lost_slots, "moved": of.moved,
+        "log_free": of.log_free, "probes": of.probes, "filter_probes": of.filter_probes, "damaged": of.damaged, "flawed_slabs": of.flawed_slabs,
+        "lost_slots": of.lost_slots, "moved": of.moved, "index_bytes": of.index_bytes,
     })
 }
 

@@ -635,7 +635,8 @@ impl Found {
             has_store.then(|| tracker_of(keys_of(&contents, &self.catalog.version), &options, heat));
         let flawed = contents.slabs.iter().filter(|slab| slab.flaw().is_some());
         let flawed: BTreeSet<u64> = flawed.map(|slab| slab.meta.number).collect();
-        let held = contents.bytes_there() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        self.tables.cache.memory().count_leaves(contents.index.there().clone());
+        let held = contents.bytes_of_slots() + tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, held);
         let operations = Operations::new(&world.sched);
         restore_counters(&self.catalog.counters, &operations, &self.tables.cache, &self.tiers.meter);

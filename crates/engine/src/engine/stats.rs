@@ -76,6 +76,8 @@ pub struct ObjectStats {
     pub log_free: u64,
     /// Objects that were moved from slot to slot since the store was opened, so that slabs could go.
     pub moved: u64,
+    /// Memory of the index alone, and of what is known of each slot.
+    pub index_bytes: u64,
     /// Objects that a table has in the same version.
     pub copies: u64,
     /// Keys that the tracker knows, and for how many it has room.
@@ -95,6 +97,8 @@ pub struct ObjectStats {
     pub weighed: u64,
     /// See `selections`.
     pub probes: u64,
+    /// Filters of tables that were asked for the same choices whether they have an object.
+    pub filter_probes: u64,
     /// Live slots that were found damaged when the store was opened; keys that neither a memtable nor a slot has cannot be answered.
     pub damaged: u64,
     /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is served, and nothing is
@@ -137,7 +141,7 @@ pub struct MemoryStats {
     pub write_bytes: u64,
     /// Keyspaces.
     pub keyspace_bytes: u64,
-    /// The index of the store below the memtable.
+    /// The index of the store below the memtable and its tracker, and what flushes have replaced of the index while somebody holds that.
     pub index_bytes: u64,
     /// Range tombstones that were flushed.
     pub range_bytes: u64,
@@ -308,8 +312,9 @@ impl Engine {
             let (slab_bytes, free_bytes) = store.bytes();
             let (tracked, tracked_below) =
                 current.tracker.as_ref().map_or((0, 0), |tracker| tracker.tracked());
-            let [selections, weighed, probes] = store.weighings();
+            let [selections, weighed, probes, filter_probes] = store.weighings();
             ObjectStats {
+                index_bytes: current.contents.held_bytes(),
                 copies: current.contents.index.copies(),
                 tracked,
                 tracked_max: current.tracker.as_ref().map_or(0, |tracker| tracker.capacity()),
@@ -319,6 +324,7 @@ impl Engine {
                 weighed,
                 selections,
                 probes,
+                filter_probes,
                 objects: current.contents.index.entries(),
                 slabs: current.contents.slabs.len() as u64,
                 slab_bytes,
@@ -463,7 +469,7 @@ impl fmt::Display for Stats {
             Size(m.hole_bytes)
         )?;
         if let Some(o) = &self.objects {
-            let index = m.index_bytes as f64 / o.objects.max(1) as f64;
+            let index = o.index_bytes as f64 / o.objects.max(1) as f64;
             let found = [
                 (o.flawed_slabs, "slabs flawed"),
                 (o.damaged, "slots damaged"),

@@ -1,7 +1,7 @@
 //! Candidates: the key ranges that could go down from the store (Raina et al., PrismDB, §5.3: the ranges of some consecutive tables), as the
 //! level says that they go to.
 //!
-//! A candidate is one pile of a guard with the gap behind it, or as many piles as have a number of bytes together; a guard without
+//! A candidate is one pile of a guard with the gap behind it, or as many piles as have a number of bytes, or of tables, together; a guard without
 //! tables is one. A guard's first and last reach to its ends, so all candidates of a level are disjoint and leave no key out. Which piles go together
 //! follows from the guard alone, and a guard's piles are found once ([`super::Seen`]). So the candidate that a key belongs to ([`of`]) costs a search by halving
 //! and a walk over a guard's piles: where there are tens of thousands of tables a plan must not look at all of them.
@@ -11,6 +11,15 @@ use std::ops::Range;
 
 /// Where there are no more piles than so many, all candidates are looked at.
 const FEW_PILES: usize = 64;
+
+/// How many piles a candidate has, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// As many as have no more bytes together,
+    pub(crate) bytes: u64,
+    /// or no more tables of the oldest run.
+    pub(crate) tables: u64,
+}
 
 /// Neighbouring piles of a guard of the level.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,16 +51,22 @@ impl Candidate {
     }
 }
 
-/// A guard's piles in groups of up to `range_bytes`, at least of one.
-fn groups(guard: &GuardView, range_bytes: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+/// A guard's piles in groups of that extent.
+fn groups(guard: &GuardView, extent: Extent) -> impl Iterator<Item = Range<usize>> + '_ {
+    let oldest = guard.runs.len().saturating_sub(1);
+    // What lies beside the oldest run counts as one.
+    let tables =
+        move |pile: &PileView| pile.tables.iter().filter(|(run, _)| *run == oldest).count().max(1) as u64;
     let mut next = Some(0);
     std::iter::from_fn(move || {
         let from = next?;
-        let (mut to, mut bytes) = (from, 0);
-        while let Some(pile) =
-            guard.piles.get(to).filter(|pile| to == from || bytes + pile.bytes <= range_bytes)
-        {
-            (to, bytes) = (to + 1, bytes + pile.bytes);
+        let (mut to, mut had) = (from, Extent { bytes: 0, tables: 0 });
+        while let Some(pile) = guard.piles.get(to) {
+            let with = Extent { bytes: had.bytes + pile.bytes, tables: had.tables + tables(pile) };
+            if to > from && with.bytes > extent.bytes && with.tables > extent.tables {
+                break;
+            }
+            (to, had) = (to + 1, with);
         }
         next = (to < guard.piles.len()).then_some(to);
         Some(from..to)
@@ -59,8 +74,8 @@ fn groups(guard: &GuardView, range_bytes: u64) -> impl Iterator<Item = Range<usi
 }
 
 /// All candidates of a level, in key order.
-pub(crate) fn all(level: &LevelView, range_bytes: u64) -> Vec<Candidate> {
-    let of_guard = |(at, guard)| groups(guard, range_bytes).map(move |piles| Candidate { guard: at, piles });
+pub(crate) fn all(level: &LevelView, extent: Extent) -> Vec<Candidate> {
+    let of_guard = |(at, guard)| groups(guard, extent).map(move |piles| Candidate { guard: at, piles });
     let guards = level.guards.iter().map(|guard| &**guard).enumerate();
     let all: Vec<Candidate> = guards.flat_map(of_guard).collect();
     if all.is_empty() { vec![Candidate { guard: 0, piles: 0..0 }] } else { all }
@@ -72,12 +87,12 @@ pub(crate) fn are_few(level: &LevelView) -> bool {
 }
 
 /// The candidate that has a key.
-pub(crate) fn of(level: &LevelView, range_bytes: u64, key: &[u8]) -> Option<Candidate> {
+pub(crate) fn of(level: &LevelView, extent: Extent, key: &[u8]) -> Option<Candidate> {
     let at = level.guards.partition_point(|guard| guard.start.as_slice() <= key).checked_sub(1)?;
     let guard = &level.guards[at];
     // What lies in front of the first goes with it.
     let pile = guard.piles.partition_point(|pile| guard.smallest_of(pile) <= key).saturating_sub(1);
-    let piles = groups(guard, range_bytes).find(|group| pile < group.end.max(1))?;
+    let piles = groups(guard, extent).find(|group| pile < group.end.max(1))?;
     Some(Candidate { guard: at, piles })
 }
 
@@ -102,10 +117,11 @@ mod tests {
 
     #[test]
     fn candidates_are_piles_with_the_gaps_behind_them_and_leave_no_key_out() {
-        let shown = |text: &str, range_bytes| -> Vec<String> {
+        let shown_of = |text: &str, extent| -> Vec<String> {
             let level = level(text);
-            all(&level, range_bytes).iter().map(|candidate| show(&level, candidate)).collect()
+            all(&level, extent).iter().map(|candidate| show(&level, candidate)).collect()
         };
+        let shown = |text: &str, bytes| shown_of(text, Extent { bytes, tables: 1 });
         let end = "\\xff\\xff\\xff\\xff";
         assert_eq!(
             shown(LOG, 40),
@@ -114,6 +130,10 @@ mod tests {
         // Several together, but none of two guards.
         assert_eq!(shown(LOG, 80), ["..h #1 #5 #2", "h..m #3 #4", &format!("m..{end} #6 #7")]);
         assert_eq!(shown(LOG, 129), ["..k #1 #5 #2 #3", "k..m #4", &format!("m..{end} #6 #7")]);
+        // By tables of the oldest run, whatever lies on them and however large they are.
+        let of_tables = |tables| shown_of(LOG, Extent { bytes: 39, tables });
+        assert_eq!(of_tables(2), ["..h #1 #5 #2", "h..m #3 #4", &format!("m..{end} #6 #7")]);
+        assert_eq!(of_tables(3), ["..k #1 #5 #2 #3", "k..m #4", &format!("m..{end} #6 #7")]);
         assert_eq!(shown("", 40), [format!("..{end}")]);
         assert_eq!(shown("L7: / m:6[n..o,40]", 40), ["..m".to_owned(), format!("m..{end} #6")]);
     }
@@ -121,16 +141,17 @@ mod tests {
     #[test]
     fn a_key_belongs_to_the_candidate_that_has_it() {
         let level = level(LOG);
-        for range_bytes in [40, 80, 129, 1_000] {
-            let all = all(&level, range_bytes);
+        for (bytes, tables) in [(40, 1), (80, 1), (129, 1), (1_000, 1), (40, 3)] {
+            let extent = Extent { bytes, tables };
+            let all = all(&level, extent);
             for key in b'a'..=b'z' {
                 let has = |candidate: &&Candidate| {
                     let (from, to) = candidate.keys(&level);
                     from.as_slice() <= &[key][..] && [key][..] < *to
                 };
-                assert_eq!(of(&level, range_bytes, &[key]).as_ref(), all.iter().find(has), "{key}");
+                assert_eq!(of(&level, extent, &[key]).as_ref(), all.iter().find(has), "{key}");
             }
-            assert_eq!(of(&level, range_bytes, b"").as_ref(), all.first());
+            assert_eq!(of(&level, extent, b"").as_ref(), all.first());
         }
         assert!(are_few(&level));
     }

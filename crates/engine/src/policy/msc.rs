@@ -1,7 +1,7 @@
 //! Multi-tiered storage compaction: which key range's objects go down (Raina et al., PrismDB, §5.2 and §5.3).
 //!
 //! Candidates are the key ranges of one table of the capacity tier each, with the gap behind it; of several, where these are
-//! small, or the store is ([`super::sorted_log`]); and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is
+//! small, or the store is ([`super::sorted_log`]), or where that is asked for (`candidate_tables`, the paper's i); and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is
 //! benefit over cost, equation (1): the objects that are there, weighted by how cold each is, over what each byte that goes
 //! costs the capacity tier, F (2 - o) / (1 - p) + 1, with F the bytes of tables for each byte of objects, o the share of the
 //! tables' bytes that the objects replace, p the share of the objects that stay since they are hot. The paper counts objects
@@ -9,7 +9,7 @@
 //!
 //! Weighing a candidate means asking the tracker for its keys, so [`candidates`] says which are worth it: all
 //! ([`Demotion::Precise`]), or [`CANDIDATES`] drawn by the view's seed, of which the engine then asks for a sample of the
-//! keys ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of keys instead, see
+//! keys, and the tables' filters for some of these ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of keys instead, see
 //! `docs/decisions/0011-store-below-the-memtable.md`), or one, whatever it weighs ([`Demotion::Random`]). [`plan`] decides
 //! among those that were weighed. Both are linear in the number of ranges that they are told of, which are not all where there are many
 //! ([`super::candidates`]): then the engine tells of such as drawn objects are in, until [`CANDIDATES`] of them could go down. So what has many objects
@@ -73,7 +73,7 @@ pub(crate) struct RangeHeat {
     pub(crate) cold_bytes: u64,
     /// Bytes of objects that stay.
     pub(crate) pinned_bytes: u64,
-    /// Bytes of the tables' entries that objects replace.
+    /// Bytes of the tables' entries that objects replace, those that stay included.
     pub(crate) replaced_bytes: u64,
 }
 

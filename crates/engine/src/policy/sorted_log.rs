@@ -11,7 +11,7 @@
 //! **A small store.** The smaller the store, the less of each range is in it, and the more runs it takes until as many bytes are laid as are worth a merge: from
 //! `ratio` times the store on there may be more runs, up to twice as many. And the smaller are the tables that are laid, each with an index, a
 //! filter and syncs of its own. So ranges are larger then ([`range_bytes`]): a demotion lays one table on several of the oldest run, which are one pile
-//! from then on.
+//! from then on. So it does where ranges of several tables are asked for (`candidate_tables`).
 //!
 //! **Levels.** From `ratio` times as many runs as there may be, the log gets a level above its last, a `ratio`-th as large, to which demotions go from then on, and above that
 //! another where it is still more than `ratio` times the store. (A level of `r` runs costs what one of one run does below a store `r` times as large, so with
@@ -23,6 +23,7 @@
 //!
 //! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
 
+use super::candidates::Extent;
 use super::{Plan, View, leveled, msc, piles};
 use crate::options::RANGE_TABLES_MAX;
 use crate::version::LEVELS_MAX;
@@ -40,8 +41,9 @@ pub(crate) struct Sizes {
     /// What slabs may have, and what objects have there.
     pub(crate) store: u64,
     pub(crate) filled: u64,
-    /// What a table has, and how many a range has at least.
+    /// What a table has.
     pub(crate) table: u64,
+    /// How many tables a range has at least.
     pub(crate) range_tables: u64,
     /// What the last tier has free.
     pub(crate) free: u64,
@@ -56,8 +58,8 @@ pub(crate) struct Shape {
     pub(crate) level: usize,
     /// How many runs may lie on one another there.
     pub(crate) runs_max: u64,
-    /// Bytes of tables that a range has, at least of one pile.
-    pub(crate) range_bytes: u64,
+    /// What of the tables a range has, at least one pile.
+    pub(crate) range: Extent,
     /// Piles with more bytes in their oldest run are taken apart.
     pub(crate) pile_max: u64,
 }
@@ -69,14 +71,15 @@ pub(crate) fn shape(sizes: &Sizes, ratio: u64, least: u64) -> Shape {
     let log = sizes.levels[LEVELS_MAX - 1];
     let has_runs = sizes.is_roomy && level + 1 == LEVELS_MAX;
     let runs_max = if has_runs { runs_max(log, store, ratio, least) } else { 1 };
-    let range_bytes = if sizes.is_roomy {
-        let laid = if runs_max > 1 { wanted_bytes(log, sizes.filled) } else { 0 };
-        range_bytes(laid.max(sizes.range_tables * sizes.table), sizes.table, sizes.free)
-    } else {
-        sizes.table
+    let range = Extent {
+        bytes: match runs_max > 1 {
+            true => range_bytes(log, sizes.filled, sizes.table, sizes.free),
+            false => sizes.table,
+        },
+        tables: if sizes.is_roomy { range_tables(sizes) } else { 1 },
     };
     let pile_max = if least > 1 { pile_max(sizes.table, sizes.free) } else { 0 };
-    Shape { level, runs_max, range_bytes, pile_max }
+    Shape { level, runs_max, range, pile_max }
 }
 
 /// Most runs that there may ever be where `least` is what there may be above a large store.
@@ -90,16 +93,17 @@ fn runs_max(log_bytes: u64, store_bytes: u64, ratio: u64, least: u64) -> u64 {
     runs.clamp(least, most_runs(least))
 }
 
-/// How many bytes of tables lie below so much of the store as is worth being laid, where its objects have `filled_bytes`.
-fn wanted_bytes(log_bytes: u64, filled_bytes: u64) -> u64 {
+/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where objects in the store have `filled_bytes`
+/// and the last tier so much free.
+fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, free: u64) -> u64 {
     let wanted = u128::from(LAID_BYTES) * u128::from(log_bytes) / u128::from(filled_bytes.max(1));
-    u64::try_from(wanted).unwrap_or(u64::MAX)
+    let most = range_bytes_max(table_bytes).min(free / RANGE_SHARE).max(table_bytes);
+    u64::try_from(wanted).unwrap_or(u64::MAX).clamp(table_bytes, most)
 }
 
-/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where so many are wanted and the last tier has so much free.
-fn range_bytes(wanted: u64, table_bytes: u64, free: u64) -> u64 {
-    let most = range_bytes_max(table_bytes).min(free / RANGE_SHARE).max(table_bytes);
-    wanted.clamp(table_bytes, most)
+/// How many tables a range has at least, however small what lies below the store is.
+fn range_tables(sizes: &Sizes) -> u64 {
+    sizes.range_tables.min(sizes.free / RANGE_SHARE / sizes.table.max(1)).max(1)
 }
 
 /// Most bytes that a range's tables may have.
@@ -217,13 +221,13 @@ mod tests {
     #[test]
     fn a_range_has_enough_in_the_store_to_be_worth_a_table() {
         let (table, free) = (2 << 20, 1 << 30);
-        let of = |times: u64| range_bytes(wanted_bytes(times << 30, 1 << 30), table, free);
+        let of = |times: u64| range_bytes(times << 30, 1 << 30, table, free);
         assert_eq!([0, 7, 16].map(of), [table; 3]);
         assert_eq!([24, 40, 64, 1000].map(of), [3 << 20, 5 << 20, 8 << 20, 16 << 20]);
         // Where room is short, or nothing is there.
-        assert_eq!(range_bytes(u64::MAX, table, 96 << 20), 6 << 20);
-        assert_eq!((range_bytes(u64::MAX, table, 0), range_bytes(0, table, free)), (table, table));
-        assert_eq!(range_bytes(wanted_bytes(1 << 40, 0), table, free), range_bytes_max(table));
+        assert_eq!(range_bytes(1 << 40, 1 << 30, table, 96 << 20), 6 << 20);
+        assert_eq!((range_bytes(1 << 40, 1 << 30, table, 0), range_bytes(0, 0, table, free)), (table, table));
+        assert_eq!(range_bytes(1 << 40, 0, table, free), range_bytes_max(table));
         assert_eq!((pile_max(table, free), pile_max(table, 30 << 20)), (16 << 20, 8 << 20));
     }
 
@@ -234,18 +238,14 @@ mod tests {
             store: 1 << 30,
             filled: 1 << 30,
             table: 2 << 20,
-            range_tables: 3,
+            range_tables: 4,
             free: 1 << 30,
             is_roomy: true,
         };
-        let of = |sizes: Sizes, runs| shape(&sizes, 10, runs).range_bytes >> 20;
-        assert_eq!((of(sizes, 1), of(sizes, 6)), (6, 6));
-        assert_eq!(of(Sizes { range_tables: 1, ..sizes }, 1), 2);
-        // What is worth being laid needs more.
-        let log = [0, 0, 0, 0, 0, 0, 0, 64 << 30];
-        assert_eq!(of(Sizes { levels: log, ..sizes }, 6), 8);
-        assert_eq!(of(Sizes { free: 64 << 20, ..sizes }, 6), 4);
-        assert_eq!(of(Sizes { is_roomy: false, ..sizes }, 6), 2);
+        let of = |sizes: Sizes, runs| shape(&sizes, 10, runs).range.tables;
+        assert_eq!((of(sizes, 1), of(sizes, 6), of(Sizes { range_tables: 1, ..sizes }, 6)), (4, 4, 1));
+        assert_eq!((of(Sizes { free: 96 << 20, ..sizes }, 6), of(Sizes { free: 0, ..sizes }, 6)), (3, 1));
+        assert_eq!(of(Sizes { is_roomy: false, ..sizes }, 6), 1);
     }
 
     #[test]

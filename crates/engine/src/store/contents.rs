@@ -156,16 +156,11 @@ impl Contents {
 
     /// Memory that the index takes, and what is known of each slot.
     pub(crate) fn held_bytes(&self) -> u64 {
-        self.index.held_bytes() + self.slot_count()
+        self.index.held_bytes() + self.bytes_of_slots()
     }
 
-    /// The same with what of earlier indexes somebody holds still.
-    pub(crate) fn bytes_there(&self) -> u64 {
-        self.index.bytes_there() + self.slot_count()
-    }
-
-    /// A byte is known of each.
-    fn slot_count(&self) -> u64 {
+    /// Memory that what is known of each slot takes: a byte.
+    pub(crate) fn bytes_of_slots(&self) -> u64 {
         self.slabs.iter().map(|slab| u64::from(slab.meta.slots)).sum()
     }
 

@@ -13,11 +13,10 @@ use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
 use cuesta_device::{ALIGNMENT, AlignedBuf, ByteBuf, PageVec};
 use cuesta_sched::Rng;
-use std::cmp::Ordering;
+use cuesta_sched::atomic::{AtomicU64, Ordering};
+use std::cmp;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that a leaf has at most, unless one key has more: pieces of one and of two pages are what it is kept in.
 const LEAF_BYTES: usize = 2 * ALIGNMENT;
@@ -108,7 +107,7 @@ struct Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        self.there.fetch_sub(self.held_bytes(), Relaxed);
+        self.there.fetch_sub(self.held_bytes(), Ordering::Relaxed);
     }
 }
 
@@ -134,11 +133,11 @@ impl Leaf {
     }
 
     /// How entry `i`'s key compares with `key`.
-    fn compare(&self, i: usize, key: &[u8]) -> Ordering {
+    fn compare(&self, i: usize, key: &[u8]) -> cmp::Ordering {
         let shared = self.prefix.min(key.len());
         self.bytes[..shared].cmp(&key[..shared]).then_with(|| match key.get(self.prefix..) {
             Some(rest) => self.entry(i).0.cmp(rest),
-            None => Ordering::Greater,
+            None => cmp::Ordering::Greater,
         })
     }
 
@@ -148,7 +147,7 @@ impl Leaf {
         while low < high {
             let middle = low.midpoint(high);
             match self.compare(middle, key) {
-                Ordering::Less => low = middle + 1,
+                cmp::Ordering::Less => low = middle + 1,
                 _ => high = middle,
             }
         }
@@ -176,7 +175,7 @@ impl Leaf {
             let at = self.seek(key);
             made.copy(self, from..at);
             from = at;
-            while from < self.len() && self.compare(from, key) == Ordering::Equal {
+            while from < self.len() && self.compare(from, key) == cmp::Ordering::Equal {
                 if let Some(count) = holds.get_mut(self.entry(from).1.holds as usize).filter(|n| **n > 0) {
                     *count -= 1;
                 }
@@ -249,7 +248,7 @@ impl LeafBytes {
             place.copy_from_slice(&start.to_le_bytes());
         }
         let leaf = Leaf { bytes, prefix, starts, len, tombstones, copies, there };
-        leaf.there.fetch_add(leaf.held_bytes(), Relaxed);
+        leaf.there.fetch_add(leaf.held_bytes(), Ordering::Relaxed);
         leaf
     }
 }
@@ -266,8 +265,14 @@ impl Index {
     }
 
     /// The same with leaves that have been replaced, and that somebody holds still; and with those of changes that are under way.
-    pub(crate) fn bytes_there(&self) -> u64 {
-        self.there.load(Relaxed)
+    #[cfg(test)]
+    fn bytes_there(&self) -> u64 {
+        self.there.load(Ordering::Relaxed)
+    }
+
+    /// Where leaves of this index, of those that it came from and of those that are made of it count, as long as somebody has them.
+    pub(crate) fn there(&self) -> &Arc<AtomicU64> {
+        &self.there
     }
 
     pub(crate) fn first(&self) -> Position {
@@ -281,7 +286,7 @@ impl Index {
     /// The first entry whose key is at or after `key`.
     pub(crate) fn seek(&self, key: &[u8]) -> Position {
         // The last leaf that begins before the key: it may hold it, or end before it.
-        let after = self.leaves.partition_point(|leaf| leaf.compare(0, key) == Ordering::Less);
+        let after = self.leaves.partition_point(|leaf| leaf.compare(0, key) == cmp::Ordering::Less);
         let Some(leaf) = after.checked_sub(1) else { return self.first() };
         let entry = self.leaves[leaf].seek(key);
         match entry < self.leaves[leaf].len() {
@@ -327,7 +332,7 @@ impl Index {
         let mut at = self.seek(key);
         std::iter::from_fn(move || {
             let leaf = self.leaves.get(at.leaf)?;
-            if leaf.compare(at.entry, key) != Ordering::Equal {
+            if leaf.compare(at.entry, key) != cmp::Ordering::Equal {
                 return None;
             }
             let found = leaf.entry(at.entry).1;
@@ -429,7 +434,7 @@ impl Index {
         let (mut key, mut here) = (Vec::new(), Vec::new());
         for (i, leaf) in self.leaves.iter().enumerate() {
             let ends_before = |key: &[u8]| {
-                self.leaves.get(i + 1).is_some_and(|next| next.compare(0, key) != Ordering::Greater)
+                self.leaves.get(i + 1).is_some_and(|next| next.compare(0, key) != cmp::Ordering::Greater)
             };
             here.clear();
             here.extend(std::iter::from_fn(|| changes.next_if(|(key, _)| !ends_before(key))));
@@ -450,7 +455,7 @@ impl Index {
                 }
                 if here.peek().is_none_or(|(changed, _)| *changed != &key[..]) {
                     made.push(&key, leaf.entry(entry).1);
-                } else if entry + 1 == leaf.len() || leaf.compare(entry + 1, &key) != Ordering::Equal {
+                } else if entry + 1 == leaf.len() || leaf.compare(entry + 1, &key) != cmp::Ordering::Equal {
                     // The last version that was there: in its place what is there now.
                     let (_, locations) = here.next().unwrap_or_default();
                     locations.iter().for_each(|location| made.push(&key, *location));

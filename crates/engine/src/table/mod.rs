@@ -17,7 +17,6 @@ mod story;
 pub use compression::Compression;
 
 pub(crate) use blocks::{BlocksWriter, Gap, Remains, WriterOptions};
-pub(crate) use filter::strangers;
 pub(crate) use floor::{
     ENTRY_BYTES as FLOOR_ENTRY_BYTES, FLOORS_MAX, FloorOptions, FloorWriter, InFloor,
     SECTOR_BYTES as FLOOR_SECTOR_BYTES, Tree,
@@ -235,7 +234,12 @@ impl Table {
         }
     }
 
-    /// What its filter says of a key, as far as memory has that; of a floor, nothing. What passes wrongly is [`strangers`].
+    /// About which share of keys that it does not have passes its filter.
+    pub(crate) fn strangers(&self) -> f64 {
+        filter::strangers(self.properties().filter_bits_per_key)
+    }
+
+    /// What its filter says of a key, as far as memory has that; of a floor, nothing.
     pub(crate) fn may_hold(&self, cache: &Cache, key: &[u8]) -> Option<bool> {
         match &self.form {
             Form::Blocks(blocks) => blocks.may_hold(cache, key),

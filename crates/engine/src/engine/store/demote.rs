@@ -144,7 +144,7 @@ impl Engine {
         let index = &contents.index;
         let mut bytes = 0;
         let [mut moves, mut settled, mut written, mut released, mut newer] =
-            [(); 5].map(|()| IndexBuilder::default());
+            [(); 5].map(|()| IndexBuilder::beside(index));
         let push = |to: &mut IndexBuilder, key: &[u8], same: &[Location]| {
             same.iter().for_each(|location| to.push(key, *location));
         };

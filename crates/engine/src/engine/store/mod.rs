@@ -88,10 +88,11 @@ pub(crate) struct Store {
     pen: Turn<()>,
     state: Mutex<State>,
     promotions: Promotions,
-    /// Choices of what goes down, key ranges weighed for them, and how often the tracker was asked.
+    /// Choices of what goes down, key ranges weighed for them, and how often the tracker was asked, and filters were.
     selections: AtomicU64,
     weighed: AtomicU64,
     probes: AtomicU64,
+    filter_probes: AtomicU64,
     /// Entries that went to announced slots.
     log_free: AtomicU64,
     /// Objects that were moved to vacate slabs.
@@ -234,6 +235,7 @@ impl Store {
             selections: AtomicU64::new(0),
             weighed: AtomicU64::new(0),
             probes: AtomicU64::new(0),
+            filter_probes: AtomicU64::new(0),
             log_free: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             refused_beside: AtomicU64::new(0),
@@ -254,9 +256,10 @@ impl Store {
         self.refused_beside.store(bytes, Ordering::Relaxed);
     }
 
-    /// Choices of what goes down so far, key ranges weighed for them, and how often the tracker was asked.
-    pub(super) fn weighings(&self) -> [u64; 3] {
-        [&self.selections, &self.weighed, &self.probes].map(|count| count.load(Ordering::Relaxed))
+    /// Choices of what goes down so far, key ranges weighed for them, and how often the tracker was asked, and filters were.
+    pub(super) fn weighings(&self) -> [u64; 4] {
+        [&self.selections, &self.weighed, &self.probes, &self.filter_probes]
+            .map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Entries that went to slots instead of the log so far.
@@ -758,7 +761,8 @@ impl Engine {
     ) -> Result<()> {
         let removed = edit.slabs_removed.clone();
         let ends = parts == 1;
-        self.tell_index(&after);
+        let tracker = self.current.load().tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
+        self.tables.cache.memory().set(Holder::Index, after.bytes_of_slots() + tracker);
         let mut state = store.state.lock();
         if planted::has(Bug::SlotFreedBeforeEdit) {
             state.space.give_back(freed.all());
@@ -787,7 +791,6 @@ impl Engine {
             let present = self.current.load().contents.clone();
             let next = present.with_index(present.index.changed_by(changes.part(i, parts)));
             drop(present);
-            self.tell_index(&next);
             let is_last = i + 1 == parts;
             let next = if is_last { Contents { moment: Arc::default(), ..next } } else { next };
             self.install(&self.catalog.lock(), |current| {
@@ -813,12 +816,6 @@ impl Engine {
         removed.into_iter().try_for_each(|number| before.slab(number).map(|slab| slab.mark_obsolete()))
     }
 
-    /// Has memory know what the index takes, of which some is there twice while it is changed, and as long as somebody holds what it was.
-    fn tell_index(&self, contents: &Contents) {
-        let tracker = self.current.load().tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
-        self.tables.cache.memory().set(Holder::Index, contents.bytes_there() + tracker);
-    }
-
     /// Has the tracker be of a size that suits the number of keys; and what index and tracker hold is told.
     fn renew_tracker(&self) {
         let current = self.current.load_full();
@@ -827,7 +824,10 @@ impl Engine {
         let renewed = tracker_keys(keys, &self.options, tracker.capacity())
             .map(|tracked| Arc::new(tracker.resized(remembered(keys, &self.options), tracked)));
         let tracker = renewed.as_ref().unwrap_or(tracker);
-        self.tables.cache.memory().set(Holder::Index, current.contents.bytes_there() + tracker.held_bytes());
+        self.tables
+            .cache
+            .memory()
+            .set(Holder::Index, current.contents.bytes_of_slots() + tracker.held_bytes());
         drop(current);
         if renewed.is_some() {
             self.install(&self.catalog.lock(), |current| current.tracker = renewed);

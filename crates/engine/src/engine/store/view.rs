@@ -4,7 +4,7 @@
 use super::Store;
 use crate::engine::{Current, Engine};
 use crate::key;
-use crate::policy::candidates::{self, Candidate};
+use crate::policy::candidates::{self, Candidate, Extent};
 use crate::policy::climb::Work;
 use crate::policy::sorted_log::{self, Sizes};
 use crate::policy::{
@@ -12,7 +12,6 @@ use crate::policy::{
 };
 use crate::profile::Demotion;
 use crate::store::{Contents, Holds, Position};
-use crate::table;
 use crate::tracker::{Asked, Pinning, Rank};
 use crate::version::TableHandle;
 use cuesta_sched::Rng;
@@ -37,8 +36,6 @@ const SAMPLE: u64 = 64;
 /// Objects of a range of which filters are asked whether tables have them, and of each range with [`Demotion::Precise`].
 const OVERLAP_SAMPLE: u64 = 16;
 const OVERLAP_SAMPLE_PRECISE: u64 = 64;
-/// It takes so many that filters could tell of.
-const OVERLAP_TOLD_MIN: u64 = 8;
 /// Where there are many ranges, objects that are drawn for one plan, at most.
 const DRAWS_MAX: usize = 64;
 /// Objects whose size is asked, of each range for each plan.
@@ -111,25 +108,29 @@ fn releasable(current: &Current, pinning: &Pinning) -> u64 {
 }
 
 /// What filters said of some objects of a range.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Overlap {
-    /// Objects of which all filters that could have them were in memory.
+    /// Objects of which all filters that could have them were in memory, and others.
     told: u64,
-    /// Filters that were asked about these, and those that let them pass.
+    untold: u64,
+    /// Filters that were asked about the former, and those that let them pass.
     asked: u64,
     passed: u64,
-    /// Which share of keys that are not there filters let pass.
+    /// How many would if none had any of them.
     by_chance: f64,
 }
 
 impl Overlap {
-    /// How many entries of tables one object replaces, on average; `None` where that cannot be told. What passes by chance is taken off.
-    fn entries_per_object(self) -> Option<f64> {
-        if self.told < OVERLAP_TOLD_MIN {
-            return None;
+    /// How many entries of tables one object replaces, on average; what passes by chance is taken off. Of what filters did not tell it is as many as
+    /// demotions met `of_late`.
+    fn entries_per_object(&self, of_late: f64) -> f64 {
+        let all = self.told + self.untold;
+        if all == 0 {
+            return of_late;
         }
-        let there = (self.passed as f64 - self.asked as f64 * self.by_chance) / (1.0 - self.by_chance);
-        Some(there.max(0.0) / self.told as f64)
+        let chance = if self.asked == 0 { 0.0 } else { self.by_chance / self.asked as f64 };
+        let there = ((self.passed as f64 - self.by_chance) / (1.0 - chance)).max(0.0);
+        (there + self.untold as f64 * of_late) / all as f64
     }
 }
 
@@ -299,8 +300,8 @@ impl Engine {
             // Where room is short it is a question of which is best.
             let takes_any = is_roomy && keeps_hot && view.demotion == Demotion::Approx;
             let some = (takes_any && !candidates::are_few(level))
-                .then(|| self.some_ranges(current, level, shape.range_bytes, running, view.seed));
-            let all = || self.ranges_of(current, level, candidates::all(level, shape.range_bytes));
+                .then(|| self.some_ranges(current, level, shape.range, running, view.seed));
+            let all = || self.ranges_of(current, level, candidates::all(level, shape.range));
             view.ranges = some.flatten().unwrap_or_else(all);
         }
         Some(view)
@@ -340,8 +341,8 @@ impl Engine {
                     as u64
             };
             let overlap = self.overlap(current, seen.level, (from, to), overlap_sample);
-            store.probes.fetch_add(overlap.asked, Ordering::Relaxed);
-            let replaces = overlap.entries_per_object().unwrap_or(of_late);
+            store.filter_probes.fetch_add(overlap.asked, Ordering::Relaxed);
+            let replaces = overlap.entries_per_object(of_late);
             range.heat = Some(RangeHeat {
                 cold_bytes: of_all(heat.cold_bytes),
                 pinned_bytes: of_all(heat.pinned_bytes),
@@ -360,8 +361,7 @@ impl Engine {
         (from, to): (Position, Position),
         sample: u64,
     ) -> Overlap {
-        let bits = self.options.tiers.last().map_or(0, |tier| tier.filter_bits_per_key);
-        let mut overlap = Overlap { told: 0, asked: 0, passed: 0, by_chance: table::strangers(bits) };
+        let mut overlap = Overlap::default();
         let index = &current.contents.index;
         let Some(level) = current.version.levels.get(level) else { return overlap };
         let step = index.count(from, to).div_ceil(sample).max(1);
@@ -372,12 +372,19 @@ impl Engine {
                 continue;
             }
             let runs = level.guard_of(&key).into_iter().flat_map(|guard| &guard.runs);
-            let tables = runs.filter_map(|run| run.table_of(&key));
-            let say = |table: &Arc<TableHandle>| table.if_open()?.may_hold(&self.tables.cache, &key);
-            let Some(said) = tables.map(say).collect::<Option<Vec<bool>>>() else { continue };
-            overlap.told += 1;
-            overlap.asked += said.len() as u64;
-            overlap.passed += said.iter().filter(|may| **may).count() as u64;
+            let say = |table: &Arc<TableHandle>| {
+                let table = table.if_open()?;
+                Some((table.may_hold(&self.tables.cache, &key)?, table.strangers()))
+            };
+            match runs.filter_map(|run| run.table_of(&key)).map(say).collect::<Option<Vec<_>>>() {
+                None => overlap.untold += 1,
+                Some(said) => {
+                    overlap.told += 1;
+                    overlap.asked += said.len() as u64;
+                    overlap.passed += said.iter().filter(|(may, _)| *may).count() as u64;
+                    overlap.by_chance += said.iter().map(|(_, strangers)| strangers).sum::<f64>();
+                }
+            }
         }
         overlap
     }
@@ -403,7 +410,7 @@ impl Engine {
         &self,
         current: &Current,
         level: &LevelView,
-        range_bytes: u64,
+        extent: Extent,
         running: &[RunningPlan],
         seed: u64,
     ) -> Option<Vec<RangeView>> {
@@ -413,7 +420,7 @@ impl Engine {
         let (mut ranges, mut eligible): (Vec<RangeView>, u64) = (Vec::new(), 0);
         for _ in 0..DRAWS_MAX {
             current.contents.index.draw(&mut rng, &mut key)?;
-            let candidate = candidates::of(level, range_bytes, &key)?;
+            let candidate = candidates::of(level, extent, &key)?;
             if drawn.contains(&candidate) {
                 continue;
             }
@@ -443,7 +450,7 @@ impl Engine {
         let index = &contents.index;
         let free = self.tiers.all.last().map_or(0, |tier| tier.free_bytes());
         let object_bytes = contents.whole_bytes_between(begins, ends, SIZES_SAMPLE);
-        // Where many objects lie in front of, or behind, the tables' keys, they go down by themselves.
+        // Where many objects lie in front of, between, or behind the tables' keys, they go down by themselves.
         let entries = index.count(begins, ends).max(1);
         let piles = candidate.piles(level);
         let tables_bytes: u64 = piles.iter().map(|pile| pile.bytes).sum();
@@ -454,9 +461,10 @@ impl Engine {
         let piece = (most * entries).checked_div(object_bytes);
         let mut cuts = index.cuts(begins, ends, piece.unwrap_or(u64::MAX).max(1));
         let guard = candidate.guard(level);
-        if let (Some(guard), [first, ..], [.., last], false) = (guard, piles, piles, is_tight) {
-            let (smallest, largest) = (guard.smallest_of(first), guard.largest_of(last));
-            cuts.retain(|cut| &cut[..] <= smallest || &cut[..] > largest);
+        if let (Some(guard), false) = (guard, is_tight) {
+            let is_beside =
+                |cut: &[u8], pile: &PileView| cut <= guard.smallest_of(pile) || cut > guard.largest_of(pile);
+            cuts.retain(|cut| piles.iter().all(|pile| is_beside(cut, pile)));
         }
         let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
         let is_one = bounds.len() == 2;
@@ -503,31 +511,43 @@ mod tests {
     use cuesta_device::sim::{SimConfig, SimDisk};
     use cuesta_sched::Sched;
 
-    #[test]
-    fn what_passes_filters_by_chance_is_taken_off_and_few_that_were_told_of_tell_nothing() {
-        let overlap =
-            |told, asked, passed| Overlap { told, asked, passed, by_chance: 0.01 }.entries_per_object();
-        assert_eq!(overlap(7, 7, 7), None);
-        assert_eq!(overlap(100, 300, 3), Some(0.0));
-        assert_eq!(overlap(100, 300, 0), Some(0.0));
-        assert!((overlap(100, 100, 100).unwrap() - 1.0).abs() < 1e-9);
-        // One version below of each second, and one in a hundred of the other questions.
-        assert!((overlap(1000, 2000, 515).unwrap() - 0.5).abs() < 0.001);
-    }
-
-    #[test]
-    fn what_a_range_replaces_is_asked_of_filters_as_far_as_memory_has_them() {
-        let sched = Sched::simulated(7);
-        let disk = SimDisk::new(&sched, 2, SimConfig::default());
-        let options = Options {
+    fn options() -> Options {
+        Options {
             profile: Some(Profile::PrismDb),
             tiers: vec![TierOptions::fast("0", 12_000_000), TierOptions::capacity("1", 1 << 26)],
             memory_bytes: 8 << 20,
             ..Options::default()
-        };
+        }
+    }
+
+    fn on_a_disk(options: &Options, test: impl FnOnce(&Db)) {
+        let sched = Sched::simulated(7);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
         sched.run(|| {
             let directories = (0..2).map(|tier| disk.directory(tier)).collect();
-            let db = Db::open_in(&options, World { sched: sched.clone(), directories }).unwrap();
+            let db = Db::open_in(options, World { sched: sched.clone(), directories }).unwrap();
+            test(&db);
+            db.close().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_passes_filters_by_chance_is_taken_off_and_of_what_they_do_not_tell_it_is_as_it_was() {
+        let overlap = |told, untold, asked, passed| {
+            let all = Overlap { told, untold, asked, passed, by_chance: asked as f64 / 100.0 };
+            (all.entries_per_object(0.5) * 1000.0).round()
+        };
+        assert_eq!((overlap(0, 0, 0, 0), overlap(0, 7, 0, 0)), (500.0, 500.0));
+        assert_eq!((overlap(100, 0, 300, 3), overlap(100, 0, 300, 0), overlap(9, 0, 0, 0)), (0.0, 0.0, 0.0));
+        // One version below of each, or of each second, and one in a hundred of the other questions.
+        assert_eq!((overlap(100, 0, 100, 100), overlap(1000, 0, 2000, 515)), (1000.0, 500.0));
+        // Where half lies in gaps, and tells of nothing else.
+        assert_eq!(overlap(8, 8, 0, 0), 250.0);
+    }
+
+    #[test]
+    fn what_a_range_replaces_is_asked_of_filters_as_far_as_memory_has_them() {
+        on_a_disk(&options(), |db| {
             let key = |half: &str, i: u32| format!("{half}{i:04}");
             let keys = |half: &'static str| (0..6000).map(move |i| key(half, i));
             for key in keys("a").chain(keys("b")) {
@@ -552,13 +572,38 @@ mod tests {
                     .map(|range| engine.overlap(&current, crate::version::LEVELS_MAX - 1, range, 64))
             };
             // No filter is in memory before somebody has asked for what tables may have.
-            assert_eq!(measured()[0].entries_per_object(), None);
+            let Overlap { told, untold, .. } = measured()[0];
+            assert!(told == 0 && untold > 20, "{told} {untold}");
             keys("a").chain(keys("b")).for_each(|key| assert!(db.get(key).unwrap().is_some()));
             let hits = db.stats().cache.blocks.hits;
-            let [a, b] = measured().map(|overlap| overlap.entries_per_object().unwrap());
+            let [a, b] = measured().map(|overlap| overlap.entries_per_object(0.5));
             assert!(a > 0.8 && b < 0.05, "{a} {b}");
             assert_eq!(db.stats().cache.blocks.hits, hits);
-            db.close().unwrap();
+        });
+    }
+
+    #[test]
+    fn what_lies_between_the_tables_of_a_range_of_several_goes_by_itself() {
+        let options = Options { table_bytes: 64 << 10, ..options() };
+        on_a_disk(&options, |db| {
+            let key = |part: &str, i: u32| format!("{part}{i:04}");
+            for (part, i) in ["a", "z"].into_iter().flat_map(|part| (0..6000).map(move |i| (part, i))) {
+                db.put(key(part, i), [7; 1000]).unwrap();
+            }
+            db.wait_for_background().unwrap();
+            (0..1500).for_each(|i| assert!(db.put(key("m", i), [8; 1000]).is_ok()));
+            db.flush().unwrap();
+            let engine = db.engine();
+            let (current, levels) = (engine.current.load(), engine.view_of_tables().unwrap().levels);
+            let level = levels.last().unwrap();
+            let extent = |tables| Extent { bytes: 0, tables };
+            let ranges = |tables| engine.ranges_of(&current, level, candidates::all(level, extent(tables)));
+            let most = |ranges: &[RangeView]| ranges.iter().map(|range| range.tables.len()).max().unwrap();
+            assert_eq!((most(&ranges(1)), most(&ranges(4))), (1, 4));
+            // Of all tables at once: what no table lies among goes in pieces, as it does with one.
+            let objects: Vec<u64> = ranges(1000).iter().map(|range| range.object_bytes).collect();
+            let (all, largest) = (objects.iter().sum::<u64>(), objects.iter().max().unwrap());
+            assert!(*largest <= 3 * options.table_bytes && all > 30 * options.table_bytes, "{objects:?}");
         });
     }
 }
