@@ -90,7 +90,7 @@ impl Engine {
         }
         let objects = self.objects.is_some().then(|| current.contents.index.locations(key));
         for location in objects.into_iter().flatten() {
-            let found = current.contents.read(location)?;
+            let found = current.contents.read(location, key)?;
             let entry = found.entry();
             let mut reads = vec![0; tiers];
             reads[SLAB_TIER as usize] += 1;

@@ -918,6 +918,7 @@ impl Found {
             let device = open_on_fast(&self.tiers, file, Cause::Manifest)?;
             return Manifest::resume(store, self.manifest.end, device);
         }
+        self.catalog.begin_uses_of_free_slots();
         let number = self.catalog.take_file_number();
         let wrap = |device| self.tiers.metered(device, 0, Cause::Manifest);
         let snapshot = self.catalog.snapshot();

@@ -129,10 +129,17 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// What lies in a slot that the index has for a key, which `is_its` knows.
+    ///
     /// # Errors
     /// `Corrupt`, with slab and slot.
-    pub(super) fn new(slab: &Slab, slot: u32, bytes: SlotBytes) -> Result<Self> {
-        let entry = slab.decode(slot, bytes.bytes())?;
+    pub(super) fn new(
+        slab: &Slab,
+        slot: u32,
+        bytes: SlotBytes,
+        is_its: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Self> {
+        let entry = slab.decode_of(slot, bytes.bytes(), is_its)?;
         let (trailer, key_bytes, value_bytes) = (entry.trailer, entry.key.len(), entry.value.len());
         Ok(Self { bytes, trailer, key_bytes, value_bytes })
     }
@@ -177,15 +184,11 @@ impl Contents {
     /// in a damaged one.
     pub(crate) fn get(&self, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
         for location in self.index.locations(key) {
-            let found = match self.read(location) {
+            let found = match self.read(location, key) {
                 Err(error) if is_passed_over(location, &error) => continue,
                 found => found?,
             };
-            let entry = found.entry();
-            if entry.key != key {
-                return Err(Error::internal(format!("the index names slot {location:?} for another key")));
-            }
-            if entry.trailer.0 <= bound.0 {
+            if found.trailer.0 <= bound.0 {
                 return Ok(Some(found));
             }
         }
@@ -198,9 +201,13 @@ impl Contents {
         self.damaged.one.clone().map_or(Ok(()), Err)
     }
 
-    pub(crate) fn read(&self, location: Location) -> Result<Found> {
+    /// Reads a version of `key`, which the index has there.
+    ///
+    /// # Errors
+    /// As [`Contents::get`], for a slot.
+    pub(crate) fn read(&self, location: Location, key: &[u8]) -> Result<Found> {
         let slab = self.slab(location.slab)?;
-        Found::new(slab, location.slot, slab.read(location.slot)?)
+        Found::new(slab, location.slot, slab.read(location.slot)?, |found| found == key)
     }
 
     /// The same with more slabs.
@@ -274,19 +281,23 @@ impl Contents {
         cause: Cause,
     ) -> Result<u64> {
         let mut lost = 0;
-        let (mut slots, mut at) = (BTreeMap::<u64, Vec<u32>>::new(), from);
+        let (mut slots, mut at) = (BTreeMap::<u64, Vec<(u32, Position)>>::new(), from);
         while at < to
             && let Some(location) = self.index.location(at)
         {
-            slots.entry(location.slab).or_default().push(location.slot);
+            slots.entry(location.slab).or_default().push((location.slot, at));
             at = self.index.next(at);
         }
-        for (number, slots) in &mut slots {
-            let slab = self.slab(*number)?;
-            slots.retain(|slot| !slab.has_lost(*slot));
-            slots.sort_unstable();
-            slab.read_slots(tiers, slots, cause, &mut |slot, bytes| {
-                if bytes.and_then(|bytes| slab.decode(slot, bytes)).is_err() {
+        for (number, mut named) in slots {
+            let slab = self.slab(number)?;
+            named.retain(|(slot, _)| !slab.has_lost(*slot));
+            named.sort_unstable();
+            let slots: Vec<u32> = named.iter().map(|(slot, _)| *slot).collect();
+            let mut positions = named.iter().map(|(_, at)| *at);
+            slab.read_slots(tiers, &slots, cause, &mut |slot, bytes| {
+                let at = positions.next();
+                let is_its = |key: &[u8]| at.is_some_and(|at| self.index.is_at(at, key));
+                if bytes.and_then(|bytes| slab.decode_of(slot, bytes, is_its)).is_err() {
                     slab.lose(slot);
                     self.slabs.lost_slots.fetch_add(1, Ordering::Relaxed);
                     lost += 1;

@@ -330,7 +330,8 @@ impl StoreCursor {
             let Pending { at, location, .. } = pending;
             let slab = contents.slab(location.slab)?;
             let bytes = self.end_read(slab, &pending);
-            match bytes.and_then(|bytes| Found::new(slab, location.slot, bytes)) {
+            let is_its = |key: &[u8]| contents.index.is_at(at, key);
+            match bytes.and_then(|bytes| Found::new(slab, location.slot, bytes, is_its)) {
                 Ok(found) => {
                     self.at = Some((at, found));
                     break;

@@ -322,6 +322,11 @@ impl Index {
         Some(leaf.entry(at.entry).1)
     }
 
+    /// Whether the key at a position is this one.
+    pub(crate) fn is_at(&self, at: Position, key: &[u8]) -> bool {
+        self.leaves.get(at.leaf).is_some_and(|leaf| leaf.compare(at.entry, key) == cmp::Ordering::Equal)
+    }
+
     /// Where the object at a position lies.
     pub(crate) fn location(&self, at: Position) -> Option<Location> {
         Some(self.leaves.get(at.leaf)?.entry(at.entry).1)

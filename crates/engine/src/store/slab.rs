@@ -555,6 +555,26 @@ impl Slab {
         self.decode_object(slot, bytes).map(|object| object.entry).map_err(|why| self.corrupt(slot, why))
     }
 
+    /// The same for a slot that the index has for a key, which `is_its` knows: an object that was put there for another key is whole.
+    ///
+    /// # Errors
+    /// `Corrupt`, with slab and slot.
+    pub(super) fn decode_of<'a>(
+        &self,
+        slot: u32,
+        bytes: &'a [u8],
+        is_its: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Entry<'a>> {
+        let entry = self.decode(slot, bytes)?;
+        match is_its(entry.key) {
+            true => Ok(entry),
+            false => Err(self.corrupt(
+                slot,
+                "the object of another key, where a later one should have been written over it",
+            )),
+        }
+    }
+
     fn decode_object<'a>(&self, slot: u32, bytes: &'a [u8]) -> Decode<Object<'a>> {
         let object = decode(bytes, self.place(slot))?;
         self.check_generation(slot, object.generation).map(|()| object)

@@ -179,6 +179,15 @@ fn changed_slabs(catalog: &Catalog, edit: &Edit) -> Result<BTreeMap<u64, SlabSta
             }
         }
     }
+    for run in &edit.wasted {
+        let Some(SlabState { meta, live, .. }) = changed.get(&run.slab).or_else(|| slabs.get(&run.slab))
+        else {
+            return refuse(run.slab, "it is not there");
+        };
+        if run.end().is_none_or(|end| end > meta.slots) || run.slots().any(|slot| live.contains(slot)) {
+            return refuse(run.slab, "slots that are live, or past its end, are wasted");
+        }
+    }
     for slab in &edit.slabs_removed {
         let live = changed.get(slab).or_else(|| slabs.get(slab)).map(|slab| slab.live.count());
         if live != Some(0) {
@@ -258,12 +267,24 @@ impl Catalog {
         generations
     }
 
-    /// The uses of slots that an edit begins, whose slabs are there, and whose announcements are not.
+    /// The next use of every free slot begins: what a crash kept from being named may lie there.
+    pub(crate) fn begin_uses_of_free_slots(&self) {
+        for (number, slab) in &self.slabs {
+            let announced = self.announced.get(number);
+            let is_announced = |slot| announced.is_some_and(|announced| announced.contains(slot));
+            let is_free = |slot: &u32| !slab.live.contains(*slot) && !is_announced(*slot);
+            (0..slab.meta.slots).filter(is_free).for_each(|slot| slab.generations.advance(slot));
+        }
+    }
+
+    /// The uses of slots that an edit begins, or ends as they would begin; whose slabs are there, and whose announcements are not.
     fn begin_uses(&self, edit: &Edit) {
-        for (run, takes) in
-            edit.taken.iter().map(|run| (run, true)).chain(edit.announced.iter().map(|run| (run, false)))
+        let uses = [(&edit.taken, true), (&edit.wasted, true), (&edit.announced, false)];
+        for (run, writes) in
+            uses.into_iter().flat_map(|(runs, writes)| runs.iter().map(move |run| (run, writes)))
         {
-            let announced = self.announced.get(&run.slab).filter(|_| takes);
+            // What was announced is written to in the use that began then.
+            let announced = self.announced.get(&run.slab).filter(|_| writes);
             let Some(slab) = self.slabs.get(&run.slab) else { continue };
             let begins = |slot: &u32| !announced.is_some_and(|announced| announced.contains(*slot));
             run.slots().filter(begins).for_each(|slot| slab.generations.advance(slot));

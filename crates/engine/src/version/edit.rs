@@ -239,7 +239,9 @@ pub(crate) struct Edit {
     pub(crate) announced: Vec<SlotRun>,
     /// Slots that are announced no more, by place; ahead of those that are taken.
     pub(crate) withdrawn: Vec<SlotRun>,
-    /// How often slots were used so far, from a slab's first one on, whatever this edit takes or announces.
+    /// Slots that were written to and are of no use, by place: not live, and what is written there next is of another use.
+    pub(crate) wasted: Vec<SlotRun>,
+    /// How often slots were used so far, from a slab's first one on, whatever this edit takes, announces or wastes.
     pub(crate) generations: Vec<(u64, Vec<u8>)>,
     /// What lies in logs and announced slots up to this number is worth nothing: a flush has settled what became of it.
     pub(crate) flushed: Option<Seq>,
@@ -275,6 +277,7 @@ mod field {
     pub(super) const REMOVE_RANGE_TOMBSTONE: u64 = 25;
     pub(super) const ERASED: u64 = 26;
     pub(super) const GENERATIONS: u64 = 27;
+    pub(super) const WASTE_SLOTS: u64 = 28;
 }
 
 /// Slots of one slab, which are sorted: its number, then runs of neighbours, each the distance from the end of the run
@@ -385,6 +388,7 @@ impl Edit {
             (field::FREE_SLOTS, &self.freed),
             (field::TAKE_SLOTS, &self.taken),
             (field::ANNOUNCE_SLOTS, &self.announced),
+            (field::WASTE_SLOTS, &self.wasted),
         ];
         for (number, slots) in slots {
             for of_slab in slots.chunk_by(|a, b| a.slab == b.slab) {
@@ -485,6 +489,7 @@ impl Edit {
             field::FREE_SLOTS => take_slots(&mut body, &mut self.freed)?,
             field::ANNOUNCE_SLOTS => take_slots(&mut body, &mut self.announced)?,
             field::WITHDRAW_SLOTS => take_slots(&mut body, &mut self.withdrawn)?,
+            field::WASTE_SLOTS => take_slots(&mut body, &mut self.wasted)?,
             field::GENERATIONS => {
                 self.generations.push((body.number()?, body.rest().to_vec()));
                 return Ok(true);
@@ -547,6 +552,7 @@ impl fmt::Display for Edit {
             ("free", &self.freed),
             ("take", &self.taken),
             ("announce", &self.announced),
+            ("waste", &self.wasted),
         ];
         for (verb, slots) in slots {
             let of_slab = |runs: &[SlotRun]| {
@@ -622,6 +628,7 @@ mod tests {
             freed: vec![run(3, 5, 1), run(8, 1, 1), run(8, 4, 2)],
             announced: vec![run(9, 100, 300)],
             withdrawn: vec![run(9, 0, 4), run(10, 1, 1)],
+            wasted: vec![run(9, 400, 2)],
             generations: vec![(8, vec![0, 1, 255]), (9, vec![])],
             flushed: Some(Seq(70)),
             image: Some(302),

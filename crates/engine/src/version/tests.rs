@@ -115,7 +115,7 @@ fn guards_come_back_with_the_first_edit_of_a_new_manifest() {
     expect![": 4[2] 0[3] | q: 8[4] 3[5]"].assert_eq(&shown(&again.version));
 }
 
-/// Words like `+9` (slab 9, of eight slots), `t9:3-5` (take), `f`, `a` and `w` (free, announce, withdraw).
+/// Words like `+9` (slab 9, of eight slots), `t9:3-5` (take), `f`, `a`, `w` and `u` (free, announce, withdraw, waste).
 fn edit_of_slots(text: &str) -> Edit {
     let mut edit = Edit::default();
     for word in text.split_whitespace() {
@@ -132,6 +132,7 @@ fn edit_of_slots(text: &str) -> Edit {
             "t" => edit.taken.push(run),
             "f" => edit.freed.push(run),
             "a" => edit.announced.push(run),
+            "u" => edit.wasted.push(run),
             _ => edit.withdrawn.push(run),
         }
     }
@@ -160,6 +161,15 @@ fn a_slots_next_use_begins_when_it_is_taken_or_announced() {
     assert_eq!(counts("w9:3-5 t9:3 t9:7"), [2, 1, 1, 1, 1, 1, 0, 1]);
     assert_eq!(counts("t9:4 a9:1"), [2, 2, 1, 1, 2, 1, 0, 1]);
     assert_eq!(counts("w9:1 a9:1"), [2, 3, 1, 1, 2, 1, 0, 1]);
+    // What was written and is of no use: that is over. What was announced had begun.
+    assert_eq!(counts("t9:6 u9:5"), [2, 3, 1, 1, 2, 2, 1, 1]);
+    assert_eq!(counts("w9:1 u9:1"), [2, 3, 1, 1, 2, 2, 1, 1]);
+    let refused = |text| catalog.apply(&edit_of_slots(text), &tables).is_err();
+    assert!(["u9:6", "u9:8", "u7:0", "t9:5 u9:5"].into_iter().all(refused));
+    // After a crash: what is neither live nor announced.
+    drop(catalog.apply(&edit_of_slots("f9:3 a9:1"), &tables).unwrap());
+    catalog.begin_uses_of_free_slots();
+    assert_eq!(catalog.slabs[&9].generations.counts(), [2, 4, 1, 2, 2, 3, 1, 1]);
 }
 
 #[test]

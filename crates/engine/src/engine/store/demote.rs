@@ -124,8 +124,8 @@ impl Outcome {
 
 impl Engine {
     /// Whether the newest version of a key can be read, and nobody reads before it.
-    fn hides_the_rest(&self, contents: &Contents, newest: Location) -> Result<bool> {
-        match contents.read(newest) {
+    fn hides_the_rest(&self, contents: &Contents, key: &[u8], newest: Location) -> Result<bool> {
+        match contents.read(newest, key) {
             Ok(found) => Ok(self.boundaries().first().is_some_and(|seq| found.entry().trailer.seq() <= *seq)),
             Err(error) if error.is_corrupt() => Ok(false),
             Err(error) => Err(error),
@@ -159,7 +159,7 @@ impl Engine {
             }
             // What cannot be read stays where it is known to be missing, unless something newer is all that anybody sees.
             let (has_lost, newest) = (contents.has_lost(same.iter().copied()), same[0].holds);
-            if has_lost && newest != Holds::Copy && !self.hides_the_rest(contents, same[0])? {
+            if has_lost && newest != Holds::Copy && !self.hides_the_rest(contents, &key, same[0])? {
                 same.clear();
                 continue;
             }
@@ -418,6 +418,7 @@ impl Engine {
         let edit = Edit {
             slabs_removed: removes,
             taken: SlotRun::of(taken),
+            wasted: SlotRun::of(&mut unused[..]),
             freed: SlotRun::of(outcome.freed),
             counters: Some(self.encode_counters()),
             ..edit

@@ -101,7 +101,7 @@ impl Engine {
                 for location in index.locations(&key) {
                     at = index.next(at);
                     let is_older = |found: Found| found.entry().trailer.seq() < erased;
-                    match if looks_on { contents.read(location).map(is_older) } else { Ok(true) } {
+                    match if looks_on { contents.read(location, &key).map(is_older) } else { Ok(true) } {
                         Ok(true) => {
                             goes.push(location);
                             looks_on = false;

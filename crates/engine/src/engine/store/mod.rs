@@ -517,7 +517,7 @@ impl Engine {
             if boundaries.len() > 1 && !planted::has(Bug::StoreSnapshotsForgotten) {
                 for location in &old {
                     // What cannot be read may be what a snapshot sees.
-                    let is_seen = match before.read(*location) {
+                    let is_seen = match before.read(*location, key) {
                         Ok(found) => retain.keeps(key, found.entry().trailer),
                         Err(error) if error.is_corrupt() => true,
                         Err(error) => return Err(error),
@@ -556,6 +556,7 @@ impl Engine {
             slabs_removed: removes,
             ranges_added: ranges_of(&filling.ranges),
             taken: SlotRun::of(taken),
+            wasted: SlotRun::of(&mut unused[..]),
             freed: freed.all(),
             withdrawn: runs_announced(filling.announced.slots()),
             flushed: Some(last),

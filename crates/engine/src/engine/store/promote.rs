@@ -311,8 +311,12 @@ impl Engine {
             }
         }
         let after = Contents { index: before.index.changed(&changes), ..(*before).clone() };
-        let edit =
-            Edit { taken: SlotRun::of(taken), counters: Some(self.encode_counters()), ..Edit::default() };
+        let edit = Edit {
+            taken: SlotRun::of(taken),
+            wasted: SlotRun::of(&mut unused[..]),
+            counters: Some(self.encode_counters()),
+            ..Edit::default()
+        };
         let hashes: Vec<u64> = filling.placed.iter().map(|(_, entry)| key::hash(entry.key)).collect();
         self.replace_contents(store, &before, after, edit, false)?;
         store.state.lock().space.give_back(unused);

@@ -272,6 +272,7 @@ impl Engine {
         let after = slabs_before.with_index(index);
         let edit = Edit {
             taken: SlotRun::of(taken),
+            wasted: SlotRun::of(&mut unused[..]),
             freed: SlotRun::of(freed),
             counters: Some(self.encode_counters()),
             ..Edit::default()
