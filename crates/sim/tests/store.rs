@@ -109,6 +109,58 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
     });
 }
 
+#[test]
+fn what_a_slot_has_that_no_edit_took_is_not_taken_for_what_came_later() {
+    on_a_disk(|sched, disk| {
+        let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
+        // Of two slots that are side by side the second gets a tombstone, which is of no use: no table can have the key.
+        let db = open(disk);
+        db.put(key(5), b"").unwrap();
+        db.flush().unwrap();
+        let slab = slab_of(&db, &key(5));
+        db.delete(key(5)).unwrap();
+        db.flush().unwrap();
+        let with_tombstone = disk.read_file(0, &slab);
+        db.close().unwrap();
+        // And the next object of the key, of which the write is lost.
+        let db = open(disk);
+        (4..6).for_each(|i| assert!(db.put(key(i), b"").is_ok()));
+        db.flush().unwrap();
+        db.close().unwrap();
+        disk.write_file(0, &slab, &with_tombstone);
+        let db = open(disk);
+        for i in 4..6 {
+            let error = db.get(key(i)).unwrap_err();
+            assert!(error.is_corrupt() && error.to_string().contains("should have been written"), "{error}");
+        }
+        db.scan(Range::all()).unwrap().next().unwrap().unwrap_err();
+    });
+    on_a_disk(|sched, disk| {
+        let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
+        let db = open(disk);
+        db.put(key(4), b"old").unwrap();
+        db.flush().unwrap();
+        let slab = slab_of(&db, &key(4));
+        // The object is in its slot, the edit is not on media when the process dies.
+        db.put(key(5), b"old").unwrap();
+        disk.set_faults(vec![Fault::new(Effect::Fail(Failure::Io)).named("manifest-").since(1)]);
+        db.flush().unwrap_err();
+        let crashed = disk.kill().on(sched);
+        drop(db);
+        let with_old = crashed.read_file(0, &slab);
+        let db = open(&crashed);
+        db.put(key(5), b"new").unwrap();
+        db.flush().unwrap();
+        assert_eq!(slab_of(&db, &key(5)), slab);
+        db.close().unwrap();
+        crashed.write_file(0, &slab, &with_old);
+        let db = open(&crashed);
+        let error = db.get(key(5)).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains("should have been written"), "{error}");
+        assert_eq!(db.get(key(4)).unwrap().unwrap()[..], *b"old");
+    });
+}
+
 /// The slab that a key's newest version lies in, as a file.
 fn slab_of(db: &Db, key: &str) -> String {
     let holdings = db.explain(key).unwrap().holdings;
