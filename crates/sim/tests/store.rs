@@ -135,29 +135,92 @@ fn what_a_slot_has_that_no_edit_took_is_not_taken_for_what_came_later() {
         }
         db.scan(Range::all()).unwrap().next().unwrap().unwrap_err();
     });
+    // What a flush has left that has failed, since the process died before its edit, or the medium cannot read where another object of it
+    // was to go.
+    for is_killed in [true, false] {
+        on_a_disk(|sched, disk| {
+            let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
+            let db = open(disk);
+            db.put(key(4), b"old").unwrap();
+            db.put(key(10), vec![1; 1000]).unwrap();
+            db.flush().unwrap();
+            let slab = slab_of(&db, &key(4));
+            let bad = match is_killed {
+                true => Fault::new(Effect::Fail(Failure::Io)).named("manifest-"),
+                false => {
+                    Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named(&slab_of(&db, &key(10)))
+                }
+            };
+            disk.set_faults(vec![bad.since(1)]);
+            db.put(key(5), b"old").unwrap();
+            db.put(key(11), vec![1; 1000]).unwrap();
+            // The second time all of it goes elsewhere.
+            assert_eq!(db.flush().is_err(), is_killed);
+            let disk = if is_killed { &disk.kill().on(sched) } else { disk };
+            disk.set_faults(Vec::new());
+            match is_killed {
+                true => drop(db),
+                false => db.close().unwrap(),
+            }
+            // The next object of the key is lost on its way to the same slot.
+            let with_old = disk.read_file(0, &slab);
+            let db = open(disk);
+            db.put(key(5), b"new").unwrap();
+            db.flush().unwrap();
+            db.close().unwrap();
+            disk.write_file(0, &slab, &with_old);
+            let db = open(disk);
+            assert_eq!(db.get(key(4)).unwrap().unwrap()[..], *b"old");
+            let error = db.get(key(5)).unwrap_err();
+            let told = error.to_string();
+            assert!(error.is_corrupt() && told.contains("use 1 of the slot, where use 2"), "{told}");
+        });
+    }
+}
+
+#[test]
+fn an_object_of_another_key_is_damage() {
     on_a_disk(|sched, disk| {
         let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
         let db = open(disk);
-        db.put(key(4), b"old").unwrap();
+        (0..20).for_each(|i| assert!(db.put(key(i), vec![1; 100]).is_ok()));
         db.flush().unwrap();
-        let slab = slab_of(&db, &key(4));
-        // The object is in its slot, the edit is not on media when the process dies.
-        db.put(key(5), b"old").unwrap();
-        disk.set_faults(vec![Fault::new(Effect::Fail(Failure::Io)).named("manifest-").since(1)]);
-        db.flush().unwrap_err();
-        let crashed = disk.kill().on(sched);
-        drop(db);
-        let with_old = crashed.read_file(0, &slab);
-        let db = open(&crashed);
-        db.put(key(5), b"new").unwrap();
-        db.flush().unwrap();
-        assert_eq!(slab_of(&db, &key(5)), slab);
         db.close().unwrap();
-        crashed.write_file(0, &slab, &with_old);
-        let db = open(&crashed);
-        let error = db.get(key(5)).unwrap_err();
-        assert!(error.is_corrupt() && error.to_string().contains("should have been written"), "{error}");
-        assert_eq!(db.get(key(4)).unwrap().unwrap()[..], *b"old");
+        // Two histories, in which a slot's next use is of two keys.
+        let other = disk.kill().on(sched);
+        let written = |disk: &SimDisk, i: u64| {
+            let db = open(disk);
+            db.put(key(i), vec![2; 100]).unwrap();
+            db.flush().unwrap();
+            let slab = slab_of(&db, &key(i));
+            db.close().unwrap();
+            slab
+        };
+        let slab = written(disk, 50);
+        assert_eq!(written(&other, 51), slab);
+        disk.write_file(0, &slab, &other.read_file(0, &slab));
+        let db = open(disk);
+        let error = db.get(key(50)).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains("the object of another key"), "{error}");
+        assert_eq!(db.get(key(51)).unwrap(), None);
+        let found = |from: u64| db.scan(Range::from(key(from).as_bytes()..)).unwrap().next().unwrap();
+        assert!(found(49).unwrap_err().is_corrupt());
+        // Many times what the slabs have room for: all else goes down, around it.
+        for round in 0..20 {
+            (0..100).filter(|i| *i != 50).for_each(|i| assert!(db.put(key(i), vec![round; 1000]).is_ok()));
+        }
+        db.flush().unwrap();
+        db.wait_for_background().unwrap();
+        assert!(db.get(key(50)).unwrap_err().is_corrupt());
+        (0..100)
+            .filter(|i| *i != 50)
+            .for_each(|i| assert_eq!(db.get(key(i)).unwrap().unwrap()[..], [19; 1000]));
+        assert_eq!(db.stats().objects.unwrap().lost_slots, 1);
+        // What is newer counts.
+        db.put(key(50), b"again").unwrap();
+        db.flush().unwrap();
+        assert_eq!(found(50).unwrap().1[..], *b"again");
+        db.close().unwrap();
     });
 }
 

@@ -188,6 +188,7 @@ impl Engine {
             times: Some(self.operations.encode_times()),
             asked,
             last_seq: Some(self.visible()),
+            wasted: self.abandoned_slots(),
             ..Edit::default()
         })?;
         root.manifest.trim()?;

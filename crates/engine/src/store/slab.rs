@@ -555,7 +555,7 @@ impl Slab {
         self.decode_object(slot, bytes).map(|object| object.entry).map_err(|why| self.corrupt(slot, why))
     }
 
-    /// The same for a slot that the index has for a key, which `is_its` knows: an object that was put there for another key is whole.
+    /// The same for a slot that the index has for a key, which `is_its` knows. Another key's object may have the right checksum and count of uses.
     ///
     /// # Errors
     /// `Corrupt`, with slab and slot.

@@ -234,9 +234,12 @@ fn changed_announcements(
         }
     }
     let announced = |slab: u64| changed.get(&slab).or_else(|| catalog.announced.get(&slab));
-    for run in &edit.taken {
+    for run in edit.taken.iter().chain(&edit.wasted) {
         if announced(run.slab).is_some_and(|slots| run.slots().any(|slot| slots.contains(slot))) {
-            return Err(Error::internal(format!("an edit takes announced slots of slab {}", run.slab)));
+            return Err(Error::internal(format!(
+                "an edit takes or wastes announced slots of slab {}",
+                run.slab
+            )));
         }
     }
     if let Some(slab) =
@@ -277,13 +280,13 @@ impl Catalog {
         }
     }
 
-    /// The uses of slots that an edit begins, or ends as they would begin; whose slabs are there, and whose announcements are not.
+    /// The next uses of slots begin that an edit takes, wastes or announces. Its new slabs are there by now, its announcements are not.
     fn begin_uses(&self, edit: &Edit) {
         let uses = [(&edit.taken, true), (&edit.wasted, true), (&edit.announced, false)];
         for (run, writes) in
             uses.into_iter().flat_map(|(runs, writes)| runs.iter().map(move |run| (run, writes)))
         {
-            // What was announced is written to in the use that began then.
+            // What was announced before is written to in the use that began then.
             let announced = self.announced.get(&run.slab).filter(|_| writes);
             let Some(slab) = self.slabs.get(&run.slab) else { continue };
             let begins = |slot: &u32| !announced.is_some_and(|announced| announced.contains(*slot));

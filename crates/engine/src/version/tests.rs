@@ -165,7 +165,7 @@ fn a_slots_next_use_begins_when_it_is_taken_or_announced() {
     assert_eq!(counts("t9:6 u9:5"), [2, 3, 1, 1, 2, 2, 1, 1]);
     assert_eq!(counts("w9:1 u9:1"), [2, 3, 1, 1, 2, 2, 1, 1]);
     let refused = |text| catalog.apply(&edit_of_slots(text), &tables).is_err();
-    assert!(["u9:6", "u9:8", "u7:0", "t9:5 u9:5"].into_iter().all(refused));
+    assert!(["u9:6", "u9:8", "u7:0", "t9:5 u9:5", "a9:1 u9:1"].into_iter().all(refused));
     // After a crash: what is neither live nor announced.
     drop(catalog.apply(&edit_of_slots("f9:3 a9:1"), &tables).unwrap());
     catalog.begin_uses_of_free_slots();

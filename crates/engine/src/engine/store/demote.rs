@@ -429,7 +429,6 @@ impl Engine {
             false => Freed::by(&edit),
         };
         self.replace_contents_in_parts(store, &present, after, (&<_>::default(), 1), (edit, freed), false)?;
-        store.state.lock().space.give_back(unused);
         if let Some(tracker) = &self.current.load().tracker {
             for (key, locations) in outcome.keys.iter().flat_map(Changes::iter) {
                 let seen = if locations.is_empty() { Seen::Below } else { Seen::InStore };

@@ -129,6 +129,8 @@ struct State {
     vacating: bool,
     /// Slabs that are not, since a slot of theirs could not be read.
     stuck: BTreeSet<u64>,
+    /// Slots that were written to by what has failed since: not given out again before an edit has wasted them.
+    abandoned: Vec<Location>,
 }
 
 /// What a flush has found slots for.
@@ -136,6 +138,8 @@ struct State {
 struct Filling<'a> {
     /// In the order of keys.
     placed: PageVec<Write<'a>>,
+    /// Something may have been written to these places.
+    is_written: bool,
     /// Slabs made for it.
     new_slabs: BTreeMap<u64, Arc<Slab>>,
     /// Where some objects are already.
@@ -226,6 +230,7 @@ impl Store {
             held_tombstones: BTreeSet::new(),
             vacating: false,
             stuck: BTreeSet::new(),
+            abandoned: Vec::new(),
         };
         Self {
             turn: Turn::new(sched, ()),
@@ -398,6 +403,7 @@ impl Engine {
         filling: &mut Filling<'a>,
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<bool> {
+        self.waste_abandoned(store)?;
         let mut placed = self.place(store, sealed, filling);
         if placed.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Full) {
             // What it had taken may have kept slabs that are too large for what is left.
@@ -414,12 +420,37 @@ impl Engine {
     /// Undoes what was placed.
     fn give_back(&self, store: &Store, filling: &mut Filling<'_>) {
         let mut state = store.state.lock();
-        state.space.give_back(filling.unwritten().map(|(location, _)| *location));
+        let placed = filling.unwritten().map(|(location, _)| *location);
+        match filling.is_written {
+            // Slabs made for it go as they are.
+            true => state.abandoned.extend(placed.filter(|at| !filling.new_slabs.contains_key(&at.slab))),
+            false => state.space.give_back(placed),
+        }
         filling.placed.clear();
+        filling.is_written = false;
         for (number, slab) in std::mem::take(&mut filling.new_slabs) {
             state.space.remove(number);
             slab.mark_obsolete();
         }
+    }
+
+    /// Has slots given out again that were written to by what failed.
+    fn waste_abandoned(&self, store: &Store) -> Result<()> {
+        if store.state.lock().abandoned.is_empty() {
+            return Ok(());
+        }
+        let _turn = store.turn.take();
+        let mut abandoned = std::mem::take(&mut store.state.lock().abandoned);
+        let before = self.current.load().contents.clone();
+        let edit = Edit { wasted: SlotRun::of(&mut abandoned[..]), ..Edit::default() };
+        let wasted = self.replace_contents(store, &before, (*before).clone(), edit, false);
+        wasted.inspect_err(|_| store.state.lock().abandoned.extend(abandoned))
+    }
+
+    /// For the last edit: slots that were written to by what failed.
+    pub(in crate::engine) fn abandoned_slots(&self) -> Vec<SlotRun> {
+        let abandoned = self.objects.as_ref().map(|store| std::mem::take(&mut store.state.lock().abandoned));
+        SlotRun::of(abandoned.unwrap_or_default())
     }
 
     /// Finds a slot for every object of a memtable that readers can see.
@@ -444,11 +475,12 @@ impl Engine {
     fn write_slots(
         &self,
         store: &Store,
-        filling: &Filling<'_>,
+        filling: &mut Filling<'_>,
         cause: Cause,
         check: &dyn Fn(u64) -> Result<()>,
     ) -> Result<bool> {
         let _pen = store.pen.take();
+        filling.is_written = true;
         // Without an index, which would outlive what others make of it meanwhile.
         let with_new = self.current.load().contents.with_index(Index::default());
         let with_new = with_new.with(filling.new_slabs.values());
@@ -572,7 +604,6 @@ impl Engine {
         let left = if announced.is_empty() { Vec::new() } else { left_of(announced, &changes) };
         let mut state = store.state.lock();
         filling.new_slabs.keys().for_each(|slab| state.space.settle(*slab));
-        state.space.give_back(unused.iter().copied());
         let ended = state.space.bytes_of(announced);
         state.pool.ended(ended);
         slabs_of(announced).into_iter().for_each(|slab| state.space.reopen(slab));
@@ -734,7 +765,7 @@ impl Engine {
         (index.held_bytes() * INDEX_PARTS / self.options.memory_bytes).clamp(INDEX_PARTS_MIN, INDEX_PARTS_MAX)
     }
 
-    /// Commits an edit and the contents that go with it, in place of `before`; the caller has the store's turn.
+    /// Commits an edit and the contents that go with it, in place of `before`; the caller has the store's turn. Slots that the edit wastes are free then.
     fn replace_contents(
         &self,
         store: &Store,
@@ -760,7 +791,7 @@ impl Engine {
         (edit, freed): (Edit, Freed),
         flushed: bool,
     ) -> Result<()> {
-        let removed = edit.slabs_removed.clone();
+        let (removed, wasted) = (edit.slabs_removed.clone(), edit.wasted.clone());
         let ends = parts == 1;
         let tracker = self.current.load().tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
         self.tables.cache.memory().set(Holder::Index, after.bytes_of_slots() + tracker);
@@ -805,6 +836,7 @@ impl Engine {
             self.renew_tracker();
         }
         state = store.state.lock();
+        state.space.give_back(wasted.iter().flat_map(SlotRun::locations));
         match planted::has(Bug::SlotsFreedAtOnce) {
             true => state.space.give_back(freed.all()),
             false => {

@@ -224,6 +224,7 @@ impl Engine {
                 return Ok(());
             }
         }
+        self.waste_abandoned(store)?;
         let mut filling = Filling::default();
         let raised = self.raise(store, &rising, room, &mut filling);
         if matches!(raised, Ok(false)) {
@@ -319,7 +320,6 @@ impl Engine {
         };
         let hashes: Vec<u64> = filling.placed.iter().map(|(_, entry)| key::hash(entry.key)).collect();
         self.replace_contents(store, &before, after, edit, false)?;
-        store.state.lock().space.give_back(unused);
         if let Some(tracker) = &self.current.load().tracker {
             hashes.into_iter().for_each(|hash| tracker.moved(hash, Seen::InStore));
         }
