@@ -903,23 +903,32 @@ fn fill(db: &Db) {
 
 #[test]
 fn what_is_asked_for_stays_and_what_is_not_goes_down() {
-    on_a_disk(|sched, disk| {
-        let options = half(PromoteReads::Never);
-        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
-        fill(&db);
-        let (warm, cold) = (|| (0..1000).filter(|i| hot(*i)), || (0..1000).filter(|i| !hot(*i)));
-        // Without heat it would be about one in five, as of the others; the last few ranges are all hot, and one goes whole.
-        assert!(lie_in(&db, "store", warm()) > 70, "{}", lie_in(&db, "store", warm()));
-        assert!(lie_in(&db, "store", cold()) < 400, "{}", lie_in(&db, "store", cold()));
-        assert!(lie_in(&db, "level 7", cold()) > 500, "{}", lie_in(&db, "level 7", cold()));
-        // Whatever lies where, all is there, and after a reopening, too.
-        let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
-        assert!(check(&db));
-        db.close().unwrap();
-        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
-        assert!(check(&db));
-        db.close().unwrap();
-    });
+    // The last few ranges of so small a store are all hot, and where a flush finds no slot one of them goes whole: in one run of three or so.
+    const SEEDS: u64 = 16;
+    let warm_left = |seed: u64| {
+        let sched = Sched::simulated(seed);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        sched.run(|| {
+            let options = half(PromoteReads::Never);
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            fill(&db);
+            let (warm, cold) = (|| (0..1000).filter(|i| hot(*i)), || (0..1000).filter(|i| !hot(*i)));
+            let left = lie_in(&db, "store", warm());
+            assert!(lie_in(&db, "store", cold()) < 400, "{}", lie_in(&db, "store", cold()));
+            assert!(lie_in(&db, "level 7", cold()) > 500, "{}", lie_in(&db, "level 7", cold()));
+            // Whatever lies where, all is there, and after a reopening, too.
+            let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
+            assert!(check(&db));
+            db.close().unwrap();
+            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            assert!(check(&db));
+            db.close().unwrap();
+            left
+        })
+    };
+    let left: Vec<usize> = (0..SEEDS).map(warm_left).collect();
+    // Without heat it would be about one in five, as of the others.
+    assert!(left.iter().sum::<usize>() as u64 > 50 * SEEDS, "{left:?}");
 }
 
 /// How many small objects [`outgrow`] writes.

@@ -160,7 +160,7 @@ impl Engine {
         for same in slots.chunk_by(|a, b| a.0.meta.number == b.0.meta.number) {
             let (slab, before) = (same[0].0, objects.len());
             let slots: Vec<u32> = same.iter().map(|(_, slot)| *slot).collect();
-            let (mut is_damaged, mut strangers) = (false, Vec::new());
+            let mut is_damaged = false;
             slab.read_slots(&self.tiers, &slots, Cause::Compaction, &mut |slot, found| {
                 let Ok(entry) = found.and_then(|found| slab.decode(slot, found)) else {
                     is_damaged = true;
@@ -168,21 +168,14 @@ impl Engine {
                 };
                 let place = (slab.meta.number, slot);
                 let mut locations = contents.index.locations(entry.key);
-                let Some(from) = locations.find(|at| (at.slab, at.slot) == place) else {
-                    // Gone meanwhile, or another key's object.
-                    strangers.push(slot);
-                    return;
-                };
+                // Else it has gone meanwhile.
+                let Some(from) = locations.find(|at| (at.slab, at.slot) == place) else { return };
                 let start = bytes.len();
                 let (key, end) = (start + entry.key.len(), start + entry.key.len() + entry.value.len());
                 bytes.extend_from_slice(entry.key);
                 bytes.extend_from_slice(entry.value);
                 objects.push(Remaining { key: start..key, value: key..end, trailer: entry.trailer, from });
             })?;
-            let catalog = self.catalog.lock();
-            let live = catalog.slabs.get(&slab.meta.number).map(|slab| &slab.live);
-            is_damaged |= live.is_some_and(|live| strangers.iter().any(|slot| live.contains(*slot)));
-            drop(catalog);
             if is_damaged {
                 objects.truncate(before);
                 store.state.lock().stuck.insert(slab.meta.number);
