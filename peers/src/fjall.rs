@@ -1,10 +1,10 @@
 //! fjall, in one directory.
 //!
-//! **What it is set to**: it reads and writes through the page cache, so of the memory number a quarter is its own cache, as its
-//! documentation proposes, an eighth is for memtables, and the rest is the page cache's, which is given half of the number where devices are
-//! modelled. Filters of ten bits a key
-//! and no compression, as everywhere. `os` is its default: a write is handed to the system before it returns; `sync` asks for
-//! a sync of the journal after each write.
+//! **What it is set to**: it reads and writes through the page cache, so of the memory number a quarter is its own
+//! cache, as its documentation proposes, an eighth is for memtables, and the rest is the page cache's, which is given
+//! half of the number where devices are modelled. Filters of ten bits a key and no compression, as everywhere. `os` is
+//! its default: a write is handed to the system before it returns; `sync` asks for a sync of the journal after each
+//! write.
 
 use crate::{only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};

@@ -1,9 +1,9 @@
-//! Other stores as contenders of `cuesta bench --against`: `cuesta-peers NAME` is one of them, and answers requests on its
-//! standard input (`cuesta_bench::contender`).
+//! Other stores as contenders of `cuesta bench --against`: `cuesta-peers NAME` is one of them, and answers requests on
+//! its standard input (`cuesta_bench::contender`).
 //!
-//! What each is set to is in its own file, with the reasons. What all contenders have alike, Cuesta too, is the command's: one arena of the C
-//! library's allocator, and of a modelled page cache half as many bytes as the memory number. Nothing depends on this crate, and no other
-//! build compiles it:
+//! What each is set to is in its own file, with the reasons. What all contenders have alike, Cuesta too, is the
+//! command's: one arena of the C library's allocator, and of a modelled page cache half as many bytes as the memory
+//! number. Nothing depends on this crate, and no other build compiles it:
 //!
 //! ```text
 //! cargo build --release --manifest-path peers/Cargo.toml --target-dir target

@@ -1,8 +1,8 @@
 //! redb, in one file.
 //!
-//! **What it is set to**: the memory number is its cache, since it has no other memory to speak of. Every write is a transaction,
-//! as it must be where each is acknowledged by itself. For `os` a commit asks for no durability, and one in a thousand for all of
-//! it: without these, redb cannot use freed pages again. For `sync` every commit is durable.
+//! **What it is set to**: the memory number is its cache, since it has no other memory to speak of. Every write is a
+//! transaction, as it must be where each is acknowledged by itself. For `os` a commit asks for no durability, and one
+//! in a thousand for all of it: without these, redb cannot use freed pages again. For `sync` every commit is durable.
 
 use crate::{only_tier, syncs};
 use cuesta_bench::contender::{Contender, Setup};
@@ -76,7 +76,8 @@ impl Contender for Redb {
         "redb".to_owned()
     }
 
-    /// Pages by whether its cache had them: those above the records too, and those that writers look at on their way down.
+    /// Pages by whether its cache had them: those above the records too, and those that writers look at on their way
+    /// down.
     fn counters(&self) -> BTreeMap<String, u64> {
         let stats = self.database.cache_stats();
         let named = [("blocks:cached", stats.read_hits()), ("blocks:read", stats.read_misses())];

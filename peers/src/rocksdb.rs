@@ -1,23 +1,24 @@
 //! RocksDB, over two tiers by `db_paths`.
 //!
 //! **What it is set to**, for a fast tier of F bytes, a memory number of M, and nothing else known of the machine:
-//! - The log is on the fast tier. Tables are read and written past the page cache; filters are Bloom's, of ten bits a key.
+//! - The log is on the fast tier. Tables are read and written past the page cache; filters are Bloom's, of ten bits a
+//!   key.
 //! - Levels 0 to 2 have targets that fill half of F, so that whole levels lie there (a level goes to a path only if its
 //!   whole target fits): with a factor of m between levels, level 1 is F / 2 (m + 2). Level 0 counts as much as level 1.
-//!   Levels below are on the capacity tier. A path's size is no bound: targets of nine tenths, with the default triggers,
-//!   took up to 1.8 F while the store was loaded. So writers are slowed at six files in level 0 or when half of F waits to be
-//!   merged, and wait at eight files or all of F; that keeps within F.
+//!   Levels below are on the capacity tier. A path's size is no bound: targets of nine tenths, with the default
+//!   triggers, took up to 1.8 F while the store was loaded. So writers are slowed at six files in level 0 or when half
+//!   of F waits to be merged, and wait at eight files or all of F; that keeps within F.
 //! - Memory: one cache of 70 percent of M, of which memtables (two of M/8), indexes and filters are a part; the rest is
-//!   for what RocksDB does not charge to it: with 85 percent it held 1.15 times what Cuesta did, with 75 1.06, which is more than a
-//!   comparison allows. The C library's allocator is told to keep one arena (the measuring process sets
-//!   MALLOC_ARENA_MAX, for all contenders): with one for each thread RocksDB held 1.7 M. Index and filter blocks have priority, those of level 0 are
-//!   pinned.
+//!   for what RocksDB does not charge to it: with 85 percent it held 1.15 times what Cuesta did, with 75 1.06, which is
+//!   more than a comparison allows. The C library's allocator is told to keep one arena (the measuring process sets
+//!   MALLOC_ARENA_MAX, for all contenders): with one for each thread RocksDB held 1.7 M. Index and filter blocks have
+//!   priority, those of level 0 are pinned.
 //! - Four background jobs, as it proposes for small machines; two subcompactions.
 //! - No compression: values of the benchmark do not compress, and no contender compresses them.
 //!
-//! **Variants**, named after a colon, with commas or plus signs (`--against rocksdb:hyper+m4`): `lru` or `hyper` (the cache), `row` (a fifth of the cache is a row cache),
-//! `m4`, `m8`, `m10` (the factor between levels); what is not named is `lru` and `m4`. [`best`] says which is taken when none is named, by the sweep in
-//! `docs/benchmarks.md`.
+//! **Variants**, named after a colon, with commas or plus signs (`--against rocksdb:hyper+m4`): `lru` or `hyper` (the
+//! cache), `row` (a fifth of the cache is a row cache), `m4`, `m8`, `m10` (the factor between levels); what is not
+//! named is `lru` and `m4`. [`best`] says which is taken when none is named, by the sweep in `docs/benchmarks.md`.
 
 use crate::syncs;
 use cuesta_bench::Workload;
@@ -216,9 +217,10 @@ impl Contender for RocksDb {
         self.settings.clone()
     }
 
-    /// Gets by what answered them, blocks of tables' data by whether they were cached (those that merges ask for are among them), and bytes by
-    /// cause; those written by tier, too, where devices are counted ([`by_tier`]). Of each level, reads of files and the time that merges into
-    /// it took. What the row cache answers counts as its level's, too, and so stands apart.
+    /// Gets by what answered them, blocks of tables' data by whether they were cached (those that merges ask for are
+    /// among them), and bytes by cause; those written by tier, too, where devices are counted ([`by_tier`]). Of each
+    /// level, reads of files and the time that merges into it took. What the row cache answers counts as its level's,
+    /// too, and so stands apart.
     fn counters(&self) -> BTreeMap<String, u64> {
         let tickers = [
             ("found:memtables", Ticker::MemtableHit),
@@ -256,7 +258,8 @@ impl Contender for RocksDb {
     }
 }
 
-/// Says of bytes written which tier they went to: log and flushes go to the first path, so what the other tier was written is merges'.
+/// Says of bytes written which tier they went to: log and flushes go to the first path, so what the other tier was
+/// written is merges'.
 fn by_tier(all: &mut BTreeMap<String, u64>, capacity_bytes: u64) {
     for cause in ["log", "flush", "merge"] {
         let bytes = all.remove(&format!("written:{cause}")).unwrap_or(0);

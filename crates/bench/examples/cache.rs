@@ -1,14 +1,14 @@
 //! What a cache should hold, by traces: `cargo run --release -p cuesta-bench --example cache`.
 //!
-//! 200,000 records lie in blocks of 4 KiB, in key order; a budget, some share of the data, is shared by what is cached, charged
-//! as the engine charges it. Four ways to fill it are tried, all under the admission and eviction of the engine's cache
-//! (quick_cache): blocks alone; objects for point reads and blocks for scans; the same with a 32nd of the budget for the
-//! blocks that point reads met last; and both for point reads. Beside them, the engine's own cache. Told is the share of
-//! gets, in the second half of a million operations, that find what they look for.
+//! 200,000 records lie in blocks of 4 KiB, in key order; a budget, some share of the data, is shared by what is cached,
+//! charged as the engine charges it. Four ways to fill it are tried, all under the admission and eviction of the
+//! engine's cache (quick_cache): blocks alone; objects for point reads and blocks for scans; the same with a 32nd of
+//! the budget for the blocks that point reads met last; and both for point reads. Beside them, the engine's own cache.
+//! Told is the share of gets, in the second half of a million operations, that find what they look for.
 //!
-//! The traces: Zipfian gets (0.99, scattered); the same with a scan of 100 records in every hundred operations; the same
-//! with hot records that become others eight times; gets of 16 neighbours in a row, as one fetches what another index has
-//! named; and gets that prefer no record.
+//! The traces: Zipfian gets (0.99, scattered); the same with a scan of 100 records in every hundred operations; the
+//! same with hot records that become others eight times; gets of 16 neighbours in a row, as one fetches what another
+//! index has named; and gets that prefer no record.
 
 #![allow(clippy::print_stdout, reason = "a command's output")]
 
@@ -75,7 +75,8 @@ enum Operation {
     Scan(u64),
 }
 
-/// Where record `rank` of the trace lies, scattered by a bijection of the records; another one each time that it shifts.
+/// Where record `rank` of the trace lies, scattered by a bijection of the records; another one each time that it
+/// shifts.
 fn place(rank: u64, shift: u64) -> u64 {
     (rank + shift * (RECORDS / 9)) % RECORDS
 }

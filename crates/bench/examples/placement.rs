@@ -1,13 +1,14 @@
 //! How many reads reach the capacity tier, beside the best that a placement fixed in advance could do:
 //! `cargo run --release -p cuesta-bench --example placement`.
 //!
-//! In simulation, on disks in memory: 64,000 records with values of 1,000 bytes, a memory number of 8 MiB, a fast tier of a
-//! tenth to two fifths of the data's bytes. Keys are drawn by Zipf's law (0.99) and scattered, or evenly. After two reads
-//! for each record, as many more are counted: a read reaches the capacity tier when it reads a data block there.
+//! In simulation, on disks in memory: 64,000 records with values of 1,000 bytes, a memory number of 8 MiB, a fast tier
+//! of a tenth to two fifths of the data's bytes. Keys are drawn by Zipf's law (0.99) and scattered, or evenly. After
+//! two reads for each record, as many more are counted: a read reaches the capacity tier when it reads a data block
+//! there.
 //!
-//! The best fixed placement knows every key's share of the reads. It holds the hottest records whole in as many bytes of
-//! memory as our cache may have, the next in all bytes of the fast tier, with no log and no index there; what is left is
-//! its share. No store can reach it with blocks and levels; it is what there is to win.
+//! The best fixed placement knows every key's share of the reads. It holds the hottest records whole in as many bytes
+//! of memory as our cache may have, the next in all bytes of the fast tier, with no log and no index there; what is
+//! left is its share. No store can reach it with blocks and levels; it is what there is to win.
 
 #![allow(clippy::print_stdout, reason = "a command's output")]
 

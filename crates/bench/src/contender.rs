@@ -1,9 +1,9 @@
 //! A store in a process of its own, measured by another process.
 //!
-//! The measuring process writes [`Request`]s to the contender's standard input, a line of JSON each; the contender answers
-//! each with an [`Answer`] on its standard output, and between them says how far it is. It ends when its input does.
-//! Whoever implements [`Contender`] is a contender by a call of [`serve`]. [`run`] measures one phase; `cuesta bench` without peers calls
-//! it inside its own process.
+//! The measuring process writes [`Request`]s to the contender's standard input, a line of JSON each; the contender
+//! answers each with an [`Answer`] on its standard output, and between them says how far it is. It ends when its input
+//! does. Whoever implements [`Contender`] is a contender by a call of [`serve`]. [`run`] measures one phase; `cuesta
+//! bench` without peers calls it inside its own process.
 
 use crate::runner::{Config, PhaseResult, Store, run_phase};
 use crate::workload::Workload;
@@ -112,9 +112,10 @@ pub struct Usage {
 pub trait Contender: Store {
     /// Its settings, in words.
     fn settings(&self) -> String;
-    /// What it counts itself, since any moment, by name: `found:CONTAINER` for the lookups that a container answered, `blocks:cached` and
-    /// `blocks:read` for blocks of tables that its cache had and had not, `read:TIER:CAUSE` and `written:TIER:CAUSE` for bytes (`read:CAUSE`
-    /// and `written:CAUSE` where it does not know the tier), and others of its own.
+    /// What it counts itself, since any moment, by name: `found:CONTAINER` for the lookups that a container answered,
+    /// `blocks:cached` and `blocks:read` for blocks of tables that its cache had and had not, `read:TIER:CAUSE` and
+    /// `written:TIER:CAUSE` for bytes (`read:CAUSE` and `written:CAUSE` where it does not know the tier), and others of
+    /// its own.
     fn counters(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
@@ -214,7 +215,8 @@ fn progress() -> impl Fn(u64) + Sync {
     }
 }
 
-/// Runs a phase on a store that lies in these places and has so many records, and waits until it has nothing more to do.
+/// Runs a phase on a store that lies in these places and has so many records, and waits until it has nothing more to
+/// do.
 ///
 /// # Errors
 /// As [`run_phase`]; what the store says; what keeps this process from knowing its times.
@@ -235,12 +237,12 @@ pub fn run(
     })
 }
 
-/// How often the memory of this process is looked at. The kernel keeps a peak by itself, but of all pages together: those of mapped
-/// files come and go, and would count as ours.
+/// How often the memory of this process is looked at. The kernel keeps a peak by itself, but of all pages together:
+/// those of mapped files come and go, and would count as ours.
 const MEMORY_LOOK: Duration = Duration::from_millis(10);
 
-/// The most bytes that files under each of these places have, and that this process has in memory of its own, until the other end
-/// is dropped.
+/// The most bytes that files under each of these places have, and that this process has in memory of its own, until the
+/// other end is dropped.
 fn peaks(places: &[PathBuf], end: &mpsc::Receiver<()>) -> (Vec<u64>, u64) {
     let (mut peaks, mut anonymous) = (vec![0; places.len()], 0);
     let mut looked: Option<Instant> = None;
@@ -259,8 +261,8 @@ fn peaks(places: &[PathBuf], end: &mpsc::Receiver<()>) -> (Vec<u64>, u64) {
     }
 }
 
-/// Resident bytes of this process that are no file's. Of the files that tell, this one is the shortest: what is read of it counts as the
-/// process's reading, which is compared with what devices did.
+/// Resident bytes of this process that are no file's. Of the files that tell, this one is the shortest: what is read of
+/// it counts as the process's reading, which is compared with what devices did.
 fn anonymous_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = statm.split_whitespace().skip(1).map(|field| field.parse::<u64>().ok());
@@ -268,7 +270,8 @@ fn anonymous_bytes() -> Option<u64> {
     Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
 }
 
-/// Bytes that files under a place have allocated. What comes and goes meanwhile counts or does not; what is renamed does once.
+/// Bytes that files under a place have allocated. What comes and goes meanwhile counts or does not; what is renamed
+/// does once.
 fn bytes_under(place: &Path) -> u64 {
     let mut blocks = BTreeMap::new();
     look_under(place, &mut blocks);

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// A few records get most operations; which ones is scattered over the key space by a seeded permutation, so that every
-    /// record has a rank and the skew is Zipf's law and nothing else.
+    /// A few records get most operations; which ones is scattered over the key space by a seeded permutation, so that
+    /// every record has a rank and the skew is Zipf's law and nothing else.
     Zipfian,
-    /// The YCSB project's scrambled generator: ranks of ten thousand million, hashed onto the records. Its skew is milder,
-    /// since all but the first ranks are spread evenly.
+    /// The YCSB project's scrambled generator: ranks of ten thousand million, hashed onto the records. Its skew is
+    /// milder, since all but the first ranks are spread evenly.
     Ycsb,
     /// Every record gets as many.
     Uniform,
@@ -38,8 +38,9 @@ impl std::str::FromStr for Distribution {
 
 /// Zipf-distributed ranks: rank r, from 0, with probability proportional to 1 / (r + 1)^theta, exactly.
 ///
-/// By rejection from the inverse of the integral: Hörmann and Derflinger, "Rejection-inversion to generate variates from
-/// monotone discrete distributions", 1996. No sum over the ranks is needed, so they may grow; a draw is a few powers.
+/// By rejection from the inverse of the integral: Hörmann and Derflinger, "Rejection-inversion to generate variates
+/// from monotone discrete distributions", 1996. No sum over the ranks is needed, so they may grow; a draw is a few
+/// powers.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     theta: f64,
@@ -91,8 +92,8 @@ impl Zipfian {
     }
 }
 
-/// A permutation of the numbers below some number, by a seed: a Feistel network of four rounds over the next power of four,
-/// walked on from what lies outside.
+/// A permutation of the numbers below some number, by a seed: a Feistel network of four rounds over the next power of
+/// four, walked on from what lies outside.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     items: u64,
@@ -171,9 +172,9 @@ pub(crate) fn fnv64(number: u64) -> u64 {
     })
 }
 
-/// Keys as Facebook's ZippyDB asks for them, by the fits of Cao et al., "Characterizing, modeling, and benchmarking RocksDB
-/// key-value workloads at Facebook", FAST 2020, §6: thirty ranges of keys whose heat is a sum of two exponentials, and in each
-/// a power law.
+/// Keys as Facebook's ZippyDB asks for them, by the fits of Cao et al., "Characterizing, modeling, and benchmarking
+/// RocksDB key-value workloads at Facebook", FAST 2020, §6: thirty ranges of keys whose heat is a sum of two
+/// exponentials, and in each a power law.
 #[derive(Clone, Debug)]
 struct Ranges {
     /// Up to which share of the draws each range, by its place, is chosen.
@@ -240,8 +241,8 @@ impl Chooser {
         }
     }
 
-    /// Share of the draws that each record gets, for the distributions that are made by hashing: of the first `ranks` ranks
-    /// each for itself, of the others spread evenly.
+    /// Share of the draws that each record gets, for the distributions that are made by hashing: of the first `ranks`
+    /// ranks each for itself, of the others spread evenly.
     pub(crate) fn head(distribution: Distribution, records: u64, ranks: u64) -> Vec<f64> {
         let mut shares = vec![0.0; records as usize];
         let mut add =
@@ -372,7 +373,8 @@ pub(crate) mod tests {
 
     #[test]
     fn ycsb_s_records_come_as_often_as_its_generator_is_published() {
-        // Ten thousand million ranks, of which the generator inverts the sum of shares, and the hash of each rank says which record it is.
+        // Ten thousand million ranks, of which the generator inverts the sum of shares, and the hash of each rank says
+        // which record it is.
         let (items, theta, zeta, records) = (1e10, 0.99f64, 26.469_028_201_783_02, 1000);
         let zeta_2 = 1.0 + 0.5f64.powf(theta);
         let eta = (1.0 - (2.0f64 / items).powf(1.0 - theta)) / (1.0 - zeta_2 / zeta);

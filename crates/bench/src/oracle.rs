@@ -1,9 +1,9 @@
 //! What the best placement could do: a bound to hold measurements against.
 //!
-//! A static placement keeps some records above and leaves the others below for the whole run. The best one keeps the records
-//! that are read most, which the generator's own frequencies name; no log, index or block takes its room. What is read below
-//! by it is the least that any static placement sends there; and if nothing but those reads took time, clients that wait for
-//! each could not be faster than one over that time.
+//! A static placement keeps some records above and leaves the others below for the whole run. The best one keeps the
+//! records that are read most, which the generator's own frequencies name; no log, index or block takes its room. What
+//! is read below by it is the least that any static placement sends there; and if nothing but those reads took time,
+//! clients that wait for each could not be faster than one over that time.
 
 use crate::distribution::{Chooser, Distribution};
 use crate::runner::Config;
@@ -42,8 +42,8 @@ pub fn ceiling(clients: u64, share_below: f64, seconds: f64) -> f64 {
     clients as f64 / (share_below * seconds)
 }
 
-/// The least share of a phase's reads that reach the slow tier, with so many bytes above it; `None` for phases whose reads are
-/// not point reads of a fixed set of records of one size.
+/// The least share of a phase's reads that reach the slow tier, with so many bytes above it; `None` for phases whose
+/// reads are not point reads of a fixed set of records of one size.
 pub fn best(config: &Config, bytes_above: u64) -> Option<f64> {
     let Values::Fixed(bytes) = config.values else { return None };
     if !config.workload.reads_points() {

@@ -1,8 +1,8 @@
 //! Keys and values of records.
 //!
-//! A key is `user` and the scattered record number in 19 digits: 23 bytes, as in YCSB; or as [`Keys`] says. A value is the record's
-//! number, a version, pseudo-random bytes that no compression shrinks, and a checksum; a short one has three bytes
-//! for the number and as many for the checksum.
+//! A key is `user` and the scattered record number in 19 digits: 23 bytes, as in YCSB; or as [`Keys`] says. A value is
+//! the record's number, a version, pseudo-random bytes that no compression shrinks, and a checksum; a short one has
+//! three bytes for the number and as many for the checksum.
 
 use crate::distribution::fnv64;
 use cuesta_sched::Rng;

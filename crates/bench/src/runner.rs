@@ -68,7 +68,8 @@ pub struct Config {
     pub theta: f64,
     /// Of every choice.
     pub seed: u64,
-    /// The phase's number in its run: phases share which records are hot, and not the order in which they are asked for.
+    /// The phase's number in its run: phases share which records are hot, and not the order in which they are asked
+    /// for.
     pub phase: u64,
 }
 
@@ -113,8 +114,8 @@ pub struct Measured {
     pub timeline: Vec<f64>,
     /// By kind.
     pub operations: Vec<OperationResult>,
-    /// Reads that found no value. In a phase, inserted records excepted that were not there yet, it should be 0; in a trace,
-    /// reads of keys that nothing had been written to.
+    /// Reads that found no value. In a phase, inserted records excepted that were not there yet, it should be 0; in a
+    /// trace, reads of keys that nothing had been written to.
     pub not_found: u64,
 }
 
@@ -275,7 +276,8 @@ impl<'a> Worker<'a> {
         let chooser = |distribution| Chooser::new(distribution, config.theta, records, config.seed);
         let choosers = config.workload.distributions(config.distribution).map(chooser);
         let times = Times::new()?;
-        // Clients that follow one another through one stream would ask for what another has just brought into the cache.
+        // Clients that follow one another through one stream would ask for what another has just brought into the
+        // cache.
         let rng = Rng::stream(config.seed, config.phase << 32 | thread);
         Ok(Self { shared, rng, choosers, times, not_found: 0, version: thread + 1 })
     }

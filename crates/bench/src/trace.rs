@@ -1,9 +1,9 @@
 //! Playing a trace: what somebody's clients asked, line by line.
 //!
-//! A line is `time,op,key,value_bytes`: seconds, which order the lines and are otherwise not kept; `get` (or `read`), `put`
-//! (`set`, `insert`, `update`, `write`) or `delete` (`remove`); the key, without commas; and how long the value is, which gets and deletes
-//! may leave out. A first line that begins with `time` is a heading. All operations of a key are one thread's, in their order, and each thread goes on
-//! as fast as it is let.
+//! A line is `time,op,key,value_bytes`: seconds, which order the lines and are otherwise not kept; `get` (or `read`),
+//! `put` (`set`, `insert`, `update`, `write`) or `delete` (`remove`); the key, without commas; and how long the value
+//! is, which gets and deletes may leave out. A first line that begins with `time` is a heading. All operations of a key
+//! are one thread's, in their order, and each thread goes on as fast as it is let.
 
 use crate::distribution::fnv64;
 use crate::record::{check_value, value_of};

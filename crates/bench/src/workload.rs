@@ -37,8 +37,8 @@ pub enum Workload {
     Range1024,
     /// Like Facebook's ZippyDB: 83 % reads, 14 % updates, 3 % scans, small values; by the fits of Cao et al., FAST 2020.
     Facebook,
-    /// Like Twitter's cluster 19: 75 % reads, Zipfian, 25 % updates of any record; values of 102 bytes. This and the next two
-    /// as PrismDB, §7, sums up Yang et al., OSDI 2020.
+    /// Like Twitter's cluster 19: 75 % reads, Zipfian, 25 % updates of any record; values of 102 bytes. This and the
+    /// next two as PrismDB, §7, sums up Yang et al., OSDI 2020.
     Twitter19,
     /// Like Twitter's cluster 39: 6 % reads, 94 % updates, of any record.
     Twitter39,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// What tiers are called, fastest first.
 pub(crate) const TIERS: [&str; 2] = ["fast", "capacity"];
 
-/// The size of store and the loads, in operations a day, for which PrismDB (§7.2) tells lifetimes: those of two production
-/// systems.
+/// The size of store and the loads, in operations a day, for which PrismDB (§7.2) tells lifetimes: those of two
+/// production systems.
 pub(crate) const STORE_BYTES: f64 = 600e9;
 pub(crate) const LOADS: [f64; 2] = [100e6, 500e6];
 

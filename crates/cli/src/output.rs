@@ -49,7 +49,8 @@ pub(crate) fn note(text: &str) {
     writeln!(io::stderr().lock(), "{text}").ok();
 }
 
-/// Whether a file can be written: better known before the work than after it. What it holds stays until there is something to write.
+/// Whether a file can be written: better known before the work than after it. What it holds stays until there is
+/// something to write.
 pub(crate) fn check_writable(path: &Path) -> Result<()> {
     let opened = OpenOptions::new().create(true).append(true).open(path);
     opened.map(drop).map_err(Failure::io(format!("write {}", path.display())))

@@ -28,8 +28,8 @@ pub(crate) struct StoreArgs {
     /// Memory for everything the store holds
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
-    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem [default: leveled]; a store
-    /// that is there stays what it is
+    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem [default: leveled]; a
+    /// store that is there stays what it is
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
     #[command(flatten)]
@@ -42,12 +42,12 @@ pub(crate) struct StoreArgs {
 /// How large tables are, and how much guards may have, in profiles that have them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ShapeArgs {
-    /// How large tables are, at least 32 KiB; never more than a 64th of the fast tier, if that is 2 MiB: larger for fewer files, smaller for
-    /// merges that take less at once [default: 32MiB]
+    /// How large tables are, at least 32 KiB; never more than a 64th of the fast tier, if that is 2 MiB: larger for
+    /// fewer files, smaller for merges that take less at once [default: 32MiB]
     #[arg(long, value_name = "SIZE")]
     table_bytes: Option<Size>,
-    /// With profile prismdb, the unit in which slots of the fast tier are read and written, from 512 to 4096: less than a page for media that do
-    /// not rewrite one for less, such as Optane [default: 4096; of a modelled device, its own]
+    /// With profile prismdb, the unit in which slots of the fast tier are read and written, from 512 to 4096: less than
+    /// a page for media that do not rewrite one for less, such as Optane [default: 4096; of a modelled device, its own]
     #[arg(long, value_name = "SIZE")]
     sector: Option<Size>,
     /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
@@ -58,9 +58,9 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::RUNS_MAX_ALLOWED)),
     )]
     max_runs: u32,
-    /// With profiles leveled and prismdb, how many runs may lie above one another in the last level, where that is on a slower tier
-    /// than the others (prismdb: up to twice as many where the fast tier is small): more for fewer bytes written, fewer for faster scans
-    /// and less room taken
+    /// With profiles leveled and prismdb, how many runs may lie above one another in the last level, where that is on a
+    /// slower tier than the others (prismdb: up to twice as many where the fast tier is small): more for fewer bytes
+    /// written, fewer for faster scans and less room taken
     #[arg(
         long,
         value_name = "RUNS",
@@ -68,7 +68,8 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::LOG_RUNS_MAX_ALLOWED)),
     )]
     log_runs: u32,
-    /// With profile prismdb, of how many neighbouring tables the key ranges are that go down: more for fewer and longer demotions
+    /// With profile prismdb, of how many neighbouring tables the key ranges are that go down: more for fewer and longer
+    /// demotions
     #[arg(
         long,
         value_name = "TABLES",
@@ -76,8 +77,8 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::CANDIDATE_TABLES_ALLOWED)),
     )]
     candidate_tables: u32,
-    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads [default: it follows
-    /// the mix of reads and writes]
+    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads
+    /// [default: it follows the mix of reads and writes]
     #[arg(
         long,
         value_name = "FLOORS",

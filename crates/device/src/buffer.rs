@@ -1,5 +1,5 @@
-//! Memory whose address and length suit direct I/O. The alignment is in the type, so that no caller can forget it. Where it
-//! comes from, and why not from the heap, is in `pages`.
+//! Memory whose address and length suit direct I/O. The alignment is in the type, so that no caller can forget it.
+//! Where it comes from, and why not from the heap, is in `pages`.
 
 #![expect(unsafe_code, reason = "pages are taken from the system and given back, which no safe type does")]
 
@@ -30,8 +30,8 @@ pub(crate) fn require_aligned(bytes: &[u8], offset: u64, sector_bytes: u32) -> i
     Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
-/// A zeroed buffer whose address is a multiple of [`ALIGNMENT`], and its length, too, unless it was asked to be another. Its memory is
-/// whole pages in any case.
+/// A zeroed buffer whose address is a multiple of [`ALIGNMENT`], and its length, too, unless it was asked to be
+/// another. Its memory is whole pages in any case.
 pub struct AlignedBuf {
     pointer: NonNull<u8>,
     len: usize,
@@ -44,7 +44,8 @@ impl AlignedBuf {
         Self { pointer: pages::take(len), len }
     }
 
-    /// Exactly `bytes` zeros, for media whose sectors are smaller than a page. Takes memory as [`AlignedBuf::zeroed`] does.
+    /// Exactly `bytes` zeros, for media whose sectors are smaller than a page. Takes memory as [`AlignedBuf::zeroed`]
+    /// does.
     pub fn exactly(bytes: usize) -> Self {
         let mut made = Self::zeroed(bytes);
         made.len = bytes;

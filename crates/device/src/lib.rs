@@ -44,8 +44,9 @@ use std::sync::Arc;
 pub enum Access {
     /// Through the operating system's page cache; any offset and length.
     Buffered,
-    /// Past the page cache: offsets, lengths and memory addresses are multiples of [`ALIGNMENT`], which suits every medium. A file system
-    /// that cannot do direct I/O falls back to buffered access; [`Device::geometry`] says which it is.
+    /// Past the page cache: offsets, lengths and memory addresses are multiples of [`ALIGNMENT`], which suits every
+    /// medium. A file system that cannot do direct I/O falls back to buffered access; [`Device::geometry`] says which
+    /// it is.
     Direct,
     /// The same by multiples of so many bytes, a power of two, or of as many as the medium wants if that is more:
     /// [`Geometry::sector_bytes`].
@@ -125,8 +126,8 @@ pub trait Device: Send + Sync + Debug {
     /// What the medium asks for.
     fn geometry(&self) -> Geometry;
 
-    /// About so many bytes will be written. A device that is better off with them in one piece looks for a place; the default does
-    /// nothing.
+    /// About so many bytes will be written. A device that is better off with them in one piece looks for a place; the
+    /// default does nothing.
     ///
     /// # Errors
     /// `StorageFull` when there are not as many.
@@ -134,8 +135,8 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
-    /// The bytes of the file where they lie, for a device of persistent memory; `None` for any other. From then on the file is
-    /// not written any more.
+    /// The bytes of the file where they lie, for a device of persistent memory; `None` for any other. From then on the
+    /// file is not written any more.
     ///
     /// # Errors
     /// What the medium says.
@@ -143,8 +144,8 @@ pub trait Device: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Where the file lies in persistent memory, once it is viewed: pages, mostly in one piece. Who names the file has to
-    /// remember it ([`Directory::claim`]).
+    /// Where the file lies in persistent memory, once it is viewed: pages, mostly in one piece. Who names the file has
+    /// to remember it ([`Directory::claim`]).
     fn extents(&self) -> Option<Vec<Range<u64>>> {
         None
     }
@@ -211,8 +212,8 @@ pub trait Directory: Send + Sync + Debug {
     /// Where this is, for people: a path, or a name in simulation.
     fn place(&self) -> String;
 
-    /// How bytes become durable that are stored in persistent memory, where some of the files here are; `None` for any other
-    /// directory.
+    /// How bytes become durable that are stored in persistent memory, where some of the files here are; `None` for any
+    /// other directory.
     fn persistence(&self) -> Option<mapped::Persistence> {
         None
     }
@@ -220,14 +221,14 @@ pub trait Directory: Send + Sync + Debug {
     /// The file `name`, of `bytes` bytes, lies in persistent memory where [`Device::extents`] said when it was written.
     ///
     /// # Errors
-    /// `Unsupported` where there is no persistent memory; `InvalidData` when the file cannot be there: another is, or the
-    /// memory ends before; `AlreadyExists`.
+    /// `Unsupported` where there is no persistent memory; `InvalidData` when the file cannot be there: another is, or
+    /// the memory ends before; `AlreadyExists`.
     fn claim(&self, _name: &str, _pieces: &[Range<u64>], _bytes: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Takes room for all of the persistent memory that is here, if it has not got it yet. To be called when everything has been
-    /// claimed that is there: what was cut short cannot be told from what is new any more.
+    /// Takes room for all of the persistent memory that is here, if it has not got it yet. To be called when everything
+    /// has been claimed that is there: what was cut short cannot be told from what is new any more.
     ///
     /// # Errors
     /// `StorageFull` when there is not as much room: the memory becomes no longer then.

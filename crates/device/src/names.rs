@@ -1,8 +1,9 @@
 //! A directory of which no sync succeeds once one has failed.
 //!
-//! A file system may drop the names that it could not make durable, and report success the next time. Who made names meanwhile, and
-//! syncs after somebody else's sync has failed, would be told that they are durable. So syncs take turns, and after the first that fails
-//! the names that are there are as unsure as they look: whoever needs them has to open the store anew.
+//! A file system may drop the names that it could not make durable, and report success the next time. Who made names
+//! meanwhile, and syncs after somebody else's sync has failed, would be told that they are durable. So syncs take
+//! turns, and after the first that fails the names that are there are as unsure as they look: whoever needs them has to
+//! open the store anew.
 //!
 //! Costs a lock for each sync.
 

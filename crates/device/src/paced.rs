@@ -1,11 +1,12 @@
-//! Devices that are made slower than they are. A [`Medium`] says when a call is done; a [`PacedDirectory`] lets all calls to
-//! a directory's files end then and not before. The [`Limiter`] is a medium of a stated bandwidth and time per call, which may
-//! change while it is used; it can also hold back single devices.
+//! Devices that are made slower than they are. A [`Medium`] says when a call is done; a [`PacedDirectory`] lets all
+//! calls to a directory's files end then and not before. The [`Limiter`] is a medium of a stated bandwidth and time per
+//! call, which may change while it is used; it can also hold back single devices.
 //!
-//! The real call is done first; the caller sleeps for what is missing. Waits that are shorter than the medium thinks worth a
-//! sleep are left out: a limiter's channel makes up for them at the next call, so that the rate holds where the system cannot
-//! sleep for microseconds. In simulation the time is virtual, and a medium that stalls for an hour takes no longer than one
-//! that does not. Submitted reads are under way together as far as both the device and the medium have them so.
+//! The real call is done first; the caller sleeps for what is missing. Waits that are shorter than the medium thinks
+//! worth a sleep are left out: a limiter's channel makes up for them at the next call, so that the rate holds where the
+//! system cannot sleep for microseconds. In simulation the time is virtual, and a medium that stalls for an hour takes
+//! no longer than one that does not. Submitted reads are under way together as far as both the device and the medium
+//! have them so.
 
 use crate::mapped::Persistence;
 use crate::{
@@ -78,8 +79,8 @@ pub struct Pace {
     pub per_call: Duration,
 }
 
-/// A medium of one channel: a call takes its bytes' share of the bandwidth there, after the calls before it, and then the
-/// time per call beside the others. Clones share it.
+/// A medium of one channel: a call takes its bytes' share of the bandwidth there, after the calls before it, and then
+/// the time per call beside the others. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     sched: Sched,

@@ -49,8 +49,9 @@ impl<T: Copy> PageVec<T> {
             self.grow(self.len + self.len / 2 + 1);
         }
         if let Some(pages) = &self.pages {
-            // SAFETY: `len` is below the capacity, so the item's bytes lie within the pages, which are ours alone; they begin
-            // at an address that suits any type that `grow` lets in, and so does each multiple of its size behind.
+            // SAFETY: `len` is below the capacity, so the item's bytes lie within the pages, which are ours alone; they
+            // begin at an address that suits any type that `grow` lets in, and so does each multiple of its size
+            // behind.
             unsafe { pages.start().cast::<T>().add(self.len).write(item) };
             self.len += 1;
         }
@@ -63,8 +64,8 @@ impl<T: Copy> PageVec<T> {
             self.grow(len.max(self.len + self.len / 2));
         }
         if let Some(pages) = &self.pages {
-            // SAFETY: there is room for `len` items, which lie as `push` says; the pages are ours alone, so `items` is elsewhere, and items may be
-            // copied byte by byte.
+            // SAFETY: there is room for `len` items, which lie as `push` says; the pages are ours alone, so `items` is
+            // elsewhere, and items may be copied byte by byte.
             unsafe {
                 let to = pages.start().cast::<T>().add(self.len);
                 std::ptr::copy_nonoverlapping(items.as_ptr(), to.as_ptr(), items.len());

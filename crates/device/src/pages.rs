@@ -1,11 +1,11 @@
 //! Zeroed pages from the operating system, past the heap, so that memory that is given back is given back.
 //!
 //! A store holds most of its memory in pieces of a few sizes: cached blocks, read-ahead, memtables' chunks. A heap that
-//! serves many threads keeps what it freed once, in the arena of whichever thread freed it, and rounds an aligned page up
-//! to nearly two; resident memory then grows far past what is in use. Here pieces of 1, 2, 4, 8 or 16 pages are carved from
-//! chunks of 1 MiB and wait in a list of their size to be used again; the first few as they are, the others without
-//! their memory, which the kernel takes at once (`MADV_DONTNEED`) and gives anew, zeroed, when they are touched. Larger
-//! pieces are mapped and unmapped. What stays resident unused is at most [`WARM_BYTES`] a size.
+//! serves many threads keeps what it freed once, in the arena of whichever thread freed it, and rounds an aligned page
+//! up to nearly two; resident memory then grows far past what is in use. Here pieces of 1, 2, 4, 8 or 16 pages are
+//! carved from chunks of 1 MiB and wait in a list of their size to be used again; the first few as they are, the others
+//! without their memory, which the kernel takes at once (`MADV_DONTNEED`) and gives anew, zeroed, when they are
+//! touched. Larger pieces are mapped and unmapped. What stays resident unused is at most [`WARM_BYTES`] a size.
 //!
 //! The lists are the process's, each behind a lock held for a push or a pop.
 

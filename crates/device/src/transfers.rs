@@ -1,17 +1,17 @@
 //! A few threads that carry out submitted reads and writes of files, so that a reader who needs many places has them
 //! read at once, and a writer goes on while its bytes are being written, with nothing but plain positional calls.
 //!
-//! Who waits for a transfer that no thread has begun yet does it himself, so a lone read never crosses threads: a thread
-//! is woken only when a second one is queued, or for a write, since its owner means to do something else meanwhile.
-//! Threads take the newest, owners wait for their oldest first, and the two meet in the middle. The queue is bounded;
-//! past its end a transfer is left to its owner. Threads are started when first needed and end with the last file and
-//! directory that uses them.
+//! Who waits for a transfer that no thread has begun yet does it himself, so a lone read never crosses threads: a
+//! thread is woken only when a second one is queued, or for a write, since its owner means to do something else
+//! meanwhile. Threads take the newest, owners wait for their oldest first, and the two meet in the middle. The queue is
+//! bounded; past its end a transfer is left to its owner. Threads are started when first needed and end with the last
+//! file and directory that uses them.
 //!
-//! A transfer of some pages that the medium does faster than a thread is woken is its owner's from the start. Whether it does
-//! is told by what the last ones took ([`Pace`]).
+//! A transfer of some pages that the medium does faster than a thread is woken is its owner's from the start. Whether
+//! it does is told by what the last ones took ([`Pace`]).
 //!
-//! A submitted transfer costs one allocation, two short locks of the queue and one of its own; its owner's own costs the
-//! allocation and no lock.
+//! A submitted transfer costs one allocation, two short locks of the queue and one of its own; its owner's own costs
+//! the allocation and no lock.
 
 use crate::{AlignedBuf, Pending, ReadRequest, Ticket, WriteRequest};
 use cuesta_sched::{Condvar, Mutex, Priority, Sched, Thread};
@@ -51,8 +51,8 @@ struct Shared {
     pace: Pace,
 }
 
-/// Whether most of the last short transfers took less than handing them over: how many more did than did not. A mean would
-/// not do, since one that is interrupted takes a thousand times what others take.
+/// Whether most of the last short transfers took less than handing them over: how many more did than did not. A mean
+/// would not do, since one that is interrupted takes a thousand times what others take.
 #[derive(Debug, Default)]
 struct Pace(AtomicI32);
 

@@ -1,7 +1,8 @@
 //! Reading around what a medium cannot read.
 //!
-//! A read that touches a bad sector fails whole, and what lies beside that sector may be as it was. So such a read is made once more, and then
-//! unit by unit, and of those that cannot be read zeros are left: what is in them fails its checksum, and the rest is used.
+//! A read that touches a bad sector fails whole, and what lies beside that sector may be as it was. So such a read is
+//! made once more, and then unit by unit, and of those that cannot be read zeros are left: what is in them fails its
+//! checksum, and the rest is used.
 
 use crate::{ALIGNMENT, Device, Geometry};
 use rustix::io::Errno;
@@ -10,7 +11,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Whether an error says that the medium cannot read what is there, or would return something else; what lies beside it may be as it was.
+/// Whether an error says that the medium cannot read what is there, or would return something else; what lies beside it
+/// may be as it was.
 pub fn is_unreadable(error: &io::Error) -> bool {
     // What Linux says of a bad sector: EIO, or of some media and layers below, more exactly, ENODATA and EILSEQ.
     let said = [Errno::IO, Errno::NODATA, Errno::ILSEQ];
@@ -28,7 +30,8 @@ pub fn read_twice(device: &dyn Device, buffer: &mut [u8], offset: u64) -> io::Re
     }
 }
 
-/// Reads `unit` bytes at a time from `start` on, a multiple of that: those that the medium cannot read, twice in a row, of which zeros are left.
+/// Reads `unit` bytes at a time from `start` on, a multiple of that: those that the medium cannot read, twice in a row,
+/// of which zeros are left.
 ///
 /// # Errors
 /// What the device says besides.
@@ -53,8 +56,9 @@ pub fn read_what_can_be(
     Ok(unreadable)
 }
 
-/// A device for who wants whatever is left of a file: pages that the medium cannot read, and all that lies behind the file's end, are zeros.
-/// It is read from only, and asks the medium twice for a page that it cannot read, and not again.
+/// A device for who wants whatever is left of a file: pages that the medium cannot read, and all that lies behind the
+/// file's end, are zeros. It is read from only, and asks the medium twice for a page that it cannot read, and not
+/// again.
 #[derive(Debug)]
 pub struct WhatIsLeft {
     device: Arc<dyn Device>,

@@ -17,8 +17,8 @@ pub trait Holder: Send + Sync {
     fn check(&self) -> io::Result<()>;
 }
 
-/// Bytes that do not change and stay where they are as long as anyone holds a view of them. A clone is another holder, not
-/// a copy.
+/// Bytes that do not change and stay where they are as long as anyone holds a view of them. A clone is another holder,
+/// not a copy.
 #[derive(Clone)]
 pub struct View {
     bytes: NonNull<[u8]>,

@@ -1,9 +1,10 @@
 //! How full the fast tier is over a load of many times its size:
 //! `cargo run --release -p cuesta --example fill -- DIR [FAST_MEBIBYTES] [TIMES]`.
 //!
-//! Random keys out of six times as many bytes as the fast tier has are put (nine in ten) and deleted (one in ten), until so
-//! many times the fast tier's bytes are written (10). Ten times a second the files of the tier are measured. The steady
-//! state is the second half of the load; then background work is waited for, and the tier measured once more.
+//! Random keys out of six times as many bytes as the fast tier has are put (nine in ten) and deleted (one in ten),
+//! until so many times the fast tier's bytes are written (10). Ten times a second the files of the tier are measured.
+//! The steady state is the second half of the load; then background work is waited for, and the tier measured once
+//! more.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]

@@ -1,8 +1,9 @@
 //! A store whose tiers are full, again and again: `cargo run --release -p cuesta --example full -- DIR [CYCLES]`.
 //!
-//! Keys with values of 1 KiB are put into a fast tier of 32 MiB and a capacity tier of 128 MiB until three puts in a row are
-//! refused; then every other key is deleted, and the time is taken until a put is accepted again, the store open all the
-//! while. Forty times by default. In the end everything that was acknowledged is compared with what the store holds.
+//! Keys with values of 1 KiB are put into a fast tier of 32 MiB and a capacity tier of 128 MiB until three puts in a
+//! row are refused; then every other key is deleted, and the time is taken until a put is accepted again, the store
+//! open all the while. Forty times by default. In the end everything that was acknowledged is compared with what the
+//! store holds.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]

@@ -1,9 +1,10 @@
 //! How much memory a store takes beyond the number it was given:
 //! `cargo run --release -p cuesta --example memory -- DIR [MEBIBYTES] [PROFILE] [CASE]`.
 //!
-//! Each case runs in a process of its own, with a memory number of so many mebibytes (128), four times as many bytes of fast tier, and about six
-//! times as many of data, in profile `leveled` or another; the anonymous resident memory is looked at fifty times a second, as long as the work takes.
-//! Told is how much it grew at most since before the store was opened, and what the store had counted then. Without a case all of them are run.
+//! Each case runs in a process of its own, with a memory number of so many mebibytes (128), four times as many bytes of
+//! fast tier, and about six times as many of data, in profile `leveled` or another; the anonymous resident memory is
+//! looked at fifty times a second, as long as the work takes. Told is how much it grew at most since before the store
+//! was opened, and what the store had counted then. Without a case all of them are run.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]

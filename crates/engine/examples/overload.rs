@@ -1,9 +1,9 @@
 //! Writers that ask for more than the capacity tier can take, for a long time:
 //! `cargo run --release -p cuesta --example overload -- DIR [SECONDS] [MEGABYTES_PER_SECOND] [PROFILE]`.
 //!
-//! Eight threads put random keys with values of 1 KiB, as fast as they are let, for so many seconds (60); the capacity tier
-//! is slowed to so many megabytes a second (250), reads and writes together. Told are the bytes written in the median and
-//! the slowest second, after the first five; the longest wait of a single put, and the 99.9th percentile.
+//! Eight threads put random keys with values of 1 KiB, as fast as they are let, for so many seconds (60); the capacity
+//! tier is slowed to so many megabytes a second (250), reads and writes together. Told are the bytes written in the
+//! median and the slowest second, after the first five; the longest wait of a single put, and the 99.9th percentile.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]

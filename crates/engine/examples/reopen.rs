@@ -1,9 +1,9 @@
-//! How long a store of profile `prismdb` takes to open, by what it held: after a kill, when every live slot is read, against how
-//! long the slabs take to be read one after the other; and after a clean close, from its image:
-//! `cargo run --release -p cuesta --example reopen -- DIR [RECORDS] [VALUE_BYTES]`.
+//! How long a store of profile `prismdb` takes to open, by what it held: after a kill, when every live slot is read,
+//! against how long the slabs take to be read one after the other; and after a clean close, from its image: `cargo run --release -p
+//! cuesta --example reopen -- DIR [RECORDS] [VALUE_BYTES]`.
 //!
-//! The records are written by a process that then ends without closing the store, and all are in slots. Files are out of the
-//! kernel's cache each time.
+//! The records are written by a process that then ends without closing the store, and all are in slots. Files are out
+//! of the kernel's cache each time.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]

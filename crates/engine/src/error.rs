@@ -78,7 +78,8 @@ impl Error {
         Self::new(ErrorKind::Corrupt { file, offset }, message)
     }
 
-    /// An I/O failure; `doing` completes "failed to …" and names the file. No room on the medium is [`ErrorKind::Full`].
+    /// An I/O failure; `doing` completes "failed to …" and names the file. No room on the medium is
+    /// [`ErrorKind::Full`].
     pub(crate) fn io(doing: impl fmt::Display, source: io::Error) -> Self {
         let kind = match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -118,7 +119,8 @@ impl Error {
         self.is_corrupt() || source.is_some_and(is_unreadable)
     }
 
-    /// As [`Error::is_damage`], of a file that is named by a manifest which can be read: it is not of a newer format than that.
+    /// As [`Error::is_damage`], of a file that is named by a manifest which can be read: it is not of a newer format
+    /// than that.
     pub(crate) fn is_damage_of_named(&self) -> bool {
         self.is_damage() || self.inner.kind == ErrorKind::Unsupported
     }

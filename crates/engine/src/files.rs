@@ -212,7 +212,8 @@ fn verify_manifest(found: &open::Found, report: &mut VerifyReport) -> Result<()>
     nothing_follows(&mut reader, &file, report)
 }
 
-/// Whether anything lies behind the last whole record of the manifest: after a crash, what was torn then, or what was damaged since.
+/// Whether anything lies behind the last whole record of the manifest: after a crash, what was torn then, or what was
+/// damaged since.
 pub(crate) fn manifest_goes_on(found: &open::Found) -> Result<bool> {
     let file = FileId::new(FileKind::Manifest, found.manifest.end.file);
     let mut reader = RecordReader::open(found.tables.store, file, open_on_fast(found, file)?)?;
@@ -328,7 +329,8 @@ fn describe_slab(place: Place, device: Arc<dyn Device>, out: &mut dyn Write) -> 
 }
 
 /// Prints one file of a store in words. A table's data part is read by what its meta part says: the file `meta`, or
-/// else the one of that name beside it, and without it where there is none. Of persistent memory it says where to look: what its pieces are is in the manifest.
+/// else the one of that name beside it, and without it where there is none. Of persistent memory it says where to look:
+/// what its pieces are is in the manifest.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Unsupported` for a newer format, `Corrupt` for a damaged or foreign file.
@@ -355,8 +357,8 @@ pub fn inspect(path: &Path, meta: Option<&Path>, out: &mut dyn Write) -> Result<
     inspect_device(&path.display().to_string(), device, &open_meta, out)
 }
 
-/// Prints a table of a store in words, wherever its parts are: what the manifest and the table say of it, then its entries; of a floor
-/// in persistent memory, where each points. The store must be closed.
+/// Prints a table of a store in words, wherever its parts are: what the manifest and the table say of it, then its
+/// entries; of a floor in persistent memory, where each points. The store must be closed.
 ///
 /// # Errors
 /// `Locked`, `NotFound` where there is no such store or table, `Io`, `Invalid`, `Corrupt`.

@@ -1,7 +1,7 @@
 //! Files that go with their last holder.
 //!
-//! Whoever may open a file holds a [`HeldFile`]. The edit after which nothing names the file marks it obsolete; when the
-//! last holder lets go of it, it comes onto the list here, and a background worker removes it: readers never do.
+//! Whoever may open a file holds a [`HeldFile`]. The edit after which nothing names the file marks it obsolete; when
+//! the last holder lets go of it, it comes onto the list here, and a background worker removes it: readers never do.
 
 use crate::error::Result;
 use crate::format::FileId;

@@ -1,10 +1,11 @@
 //! Row 15 of the table: the concurrent parts under shuttle, which runs a model again and again and at each lock, atomic
 //! and device call chooses who goes on.
 //!
-//! Run by `scripts/interleavings`, which also sees the models of whole stores fail. Schedules are drawn from fixed seeds; half of a model's are random, half favour a few
-//! changes of thread at chosen places (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of
-//! finding bugs", 2010). A failing schedule is printed, and replayed by `shuttle::replay`. `CUESTA_SCHEDULES=n` runs n
-//! times as many. Shuttle knows no weak memory: orderings are Miri's and ThreadSanitizer's to check.
+//! Run by `scripts/interleavings`, which also sees the models of whole stores fail. Schedules are drawn from fixed
+//! seeds; half of a model's are random, half favour a few changes of thread at chosen places (Burckhardt et al., "A
+//! randomized scheduler with probabilistic guarantees of finding bugs", 2010). A failing schedule is printed, and
+//! replayed by `shuttle::replay`. `CUESTA_SCHEDULES=n` runs n times as many. Shuttle knows no weak memory: orderings
+//! are Miri's and ThreadSanitizer's to check.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

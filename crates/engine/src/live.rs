@@ -1,9 +1,9 @@
 //! What other processes may ask an open store: a socket in its first tier's directory, for the store's owner alone.
 //!
-//! A question is a line, the answer is text until the connection ends; one connection at a time, each bounded in bytes and
-//! time, served by one thread that only reads. The socket is made in a directory that nobody else may enter and moved to
-//! its name with mode 0600, so there is no moment at which others could connect. A store whose directory can have no
-//! socket (a path past 100 bytes, a file system without them) works without.
+//! A question is a line, the answer is text until the connection ends; one connection at a time, each bounded in bytes
+//! and time, served by one thread that only reads. The socket is made in a directory that nobody else may enter and
+//! moved to its name with mode 0600, so there is no moment at which others could connect. A store whose directory can
+//! have no socket (a path past 100 bytes, a file system without them) works without.
 //!
 //! | question | answer |
 //! |---|---|

@@ -1,12 +1,14 @@
 //! The memory number, and who holds how much of it.
 //!
-//! Memtables have room kept for them: the active one, and as many sealed ones as there were lately ([`Memtables`]). What else grows (indexes of open tables, keyspaces, reads and writes under
-//! way) is charged here while it is held, and the cache has the rest: each time that it takes something in it looks how
-//! much that is, and gives up what it has too much. So a store that holds much else has less cache, and what it holds
-//! together stays within its number, as long as it is not asked for more than the number by itself: then the cache is down
-//! to a sixteenth, reads ahead stop, and writers wait for each other. Values that a caller has been handed are the caller's.
+//! Memtables have room kept for them: the active one, and as many sealed ones as there were lately ([`Memtables`]).
+//! What else grows (indexes of open tables, keyspaces, reads and writes under way) is charged here while it is held,
+//! and the cache has the rest: each time that it takes something in it looks how much that is, and gives up what it has
+//! too much. So a store that holds much else has less cache, and what it holds together stays within its number, as
+//! long as it is not asked for more than the number by itself: then the cache is down to a sixteenth, reads ahead stop,
+//! and writers wait for each other. Values that a caller has been handed are the caller's.
 //!
-//! Charging is one relaxed addition, and what the cache takes in costs one more; small things (blocks of the usual size on their way) are not charged one by one.
+//! Charging is one relaxed addition, and what the cache takes in costs one more; small things (blocks of the usual size
+//! on their way) are not charged one by one.
 
 use cuesta_sched::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,11 +40,12 @@ pub(crate) enum Holder {
 
 const HOLDERS: usize = 8;
 
-/// One part in so many of the number is kept for what nobody counts, buffers of tables that are being written, pages that wait to be used again and holes in the heap above all,
-/// unless as much is kept for sealed memtables; above a store of objects, whose demotions and flushes run beside each other all the time, besides that.
+/// One part in so many of the number is kept for what nobody counts, buffers of tables that are being written, pages
+/// that wait to be used again and holes in the heap above all, unless as much is kept for sealed memtables; above a
+/// store of objects, whose demotions and flushes run beside each other all the time, besides that.
 const UNCOUNTED_SHARE: u64 = 16;
-/// For one sealed memtable less is room kept once the cache has taken in one thing for each so many bytes of the number, about as
-/// much as it holds, and all that time there were fewer than there is room for.
+/// For one sealed memtable less is room kept once the cache has taken in one thing for each so many bytes of the
+/// number, about as much as it holds, and all that time there were fewer than there is room for.
 const QUIET_BYTES: u64 = 1024;
 
 /// The number and what is held of it.
@@ -55,10 +58,10 @@ pub(crate) struct Memory {
     leaves: OnceLock<Arc<AtomicU64>>,
 }
 
-/// Room for memtables. To keep it for as many as there can be at worst would leave it unused nearly always: flushes seldom lag behind by more than one, and where
-/// nothing is written there is none to be flushed. To keep it for as many as there are would have the cache give way to each, and come back after each
-/// flush. So it is kept for as many as there were since the cache was last filled anew. The cache makes way when one is
-/// sealed, before the next has grown.
+/// Room for memtables. To keep it for as many as there can be at worst would leave it unused nearly always: flushes
+/// seldom lag behind by more than one, and where nothing is written there is none to be flushed. To keep it for as many
+/// as there are would have the cache give way to each, and come back after each flush. So it is kept for as many as
+/// there were since the cache was last filled anew. The cache makes way when one is sealed, before the next has grown.
 #[derive(Debug)]
 struct Memtables {
     /// What one may take.
@@ -67,7 +70,8 @@ struct Memtables {
     sealed_max: u64,
     /// They are flushed into a store of objects.
     has_store: AtomicBool,
-    /// How many sealed ones there are, and above [`KEPT`] for how many room is kept: no fewer. In one word, since who finds few and who seals one more may meet.
+    /// How many sealed ones there are, and above [`KEPT`] for how many room is kept: no fewer. In one word, since who
+    /// finds few and who seals one more may meet.
     sealed: AtomicU64,
     /// What the cache has taken in since as many were there as room is kept for.
     quiet: AtomicU64,
@@ -98,7 +102,8 @@ impl Memory {
         self.leaves.set(leaves).ok();
     }
 
-    /// Known once it is known whose memory it is: what a memtable may take, and whether they are flushed into a store of objects.
+    /// Known once it is known whose memory it is: what a memtable may take, and whether they are flushed into a store
+    /// of objects.
     pub(crate) fn suit(&self, memtable_bytes: u64, has_store: bool) {
         self.memtables.bytes.store(memtable_bytes, Ordering::Relaxed);
         self.memtables.has_store.store(has_store, Ordering::Relaxed);
@@ -195,7 +200,8 @@ impl Charge {
         self.bytes
     }
 
-    /// Holds `bytes` from now on, in one step: who let go first and charged again would show the cache room that there is not.
+    /// Holds `bytes` from now on, in one step: who let go first and charged again would show the cache room that there
+    /// is not.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let held = &self.memory.held[self.holder as usize];
         match bytes.checked_sub(self.bytes) {

@@ -1,7 +1,8 @@
 //! Several cursors as one, in order: a heap of sources, the smallest (or, backwards, the largest) entry on top.
 //!
 //! A step costs O(log n) comparisons of entries in place, no copy and no allocation. Going somewhere begins the reads
-//! of all sources before it waits for any. Turning around re-seats every source, one or two seeks each. Entries that two sources both have come out twice, next to each other.
+//! of all sources before it waits for any. Turning around re-seats every source, one or two seeks each. Entries that
+//! two sources both have come out twice, next to each other.
 
 use crate::error::Result;
 use crate::key::{Cursor, Entry, Target, compare};
@@ -55,7 +56,8 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
-    /// As [`Cursor::finish`], for one who knows where the sources go: `seat` moves each, given what `places` has for it.
+    /// As [`Cursor::finish`], for one who knows where the sources go: `seat` moves each, given what `places` has for
+    /// it.
     pub(crate) fn finish_with<P>(
         &mut self,
         forward: bool,

@@ -87,12 +87,14 @@ pub struct TierOptions {
     /// as level 0 fills, and any number once writers would be slowed for it. `None` for any at all times. A guard for
     /// reads on media that suffer under writes.
     pub background_bytes_per_second: Option<u64>,
-    /// In profile `prismdb`, of the first tier: the unit in which slots are read and written, in bytes, a power of two from 512 to 4096, which is
-    /// what there is by default. Less suits media that write less than a page without rewriting one, as Optane does and flash does not: an object
-    /// of a kilobyte then costs half of the bytes. Where a medium's own unit is larger, that counts; without direct I/O it means nothing.
+    /// In profile `prismdb`, of the first tier: the unit in which slots are read and written, in bytes, a power of two
+    /// from 512 to 4096, which is what there is by default. Less suits media that write less than a page without
+    /// rewriting one, as Optane does and flash does not: an object of a kilobyte then costs half of the bytes. Where a
+    /// medium's own unit is larger, that counts; without direct I/O it means nothing.
     pub sector_bytes: u32,
-    /// It is persistent memory: tables there are parts of one mapped file, which is as large as the tier less what the log and
-    /// the manifest may take beside it, and are read where they lie. For now such a tier is the only one of its store.
+    /// It is persistent memory: tables there are parts of one mapped file, which is as large as the tier less what the
+    /// log and the manifest may take beside it, and are read where they lie. For now such a tier is the only one of its
+    /// store.
     pub persistent_memory: bool,
 }
 
@@ -137,65 +139,72 @@ pub struct Options {
     pub tiers: Vec<TierOptions>,
     /// Bytes of memory for everything the store holds: cache, memtables, indexes. At least 8 MiB.
     pub memory_bytes: u64,
-    /// How the parts are filled in; a store keeps the profile that it was made with. `None` takes that, and `leveled` for a
-    /// new store.
+    /// How the parts are filled in; a store keeps the profile that it was made with. `None` takes that, and `leveled`
+    /// for a new store.
     pub profile: Option<Profile>,
     /// Whether a missing store is made.
     pub create: Create,
     /// What an acknowledgement means where a write does not say.
     pub durability: Durability,
-    /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number,
-    /// at most 64 MiB and a 32nd of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a longer replay after a crash.
+    /// Bytes of writes gathered in memory before they become a table; `None` takes an eighth of the memory number, at
+    /// most 64 MiB and a 32nd of the first tier (a 64th in profile `prismdb`). Larger means fewer bytes rewritten and a
+    /// longer replay after a crash.
     pub memtable_bytes: Option<u64>,
     /// In profile `prismdb`: how many of a hundred keys the tracker remembers; each takes eight bytes of memory,
     /// and all keys take two more.
     pub tracked_percent: u32,
-    /// In profile `prismdb`: how many of a hundred tracked keys stay on the fast tier, the hottest; those that make up four
-    /// fifths of its objects at most. `None` begins with 70 and goes where the lower tiers have less to do.
+    /// In profile `prismdb`: how many of a hundred tracked keys stay on the fast tier, the hottest; those that make up
+    /// four fifths of its objects at most. `None` begins with 70 and goes where the lower tiers have less to do.
     pub pinned_percent: Option<u32>,
     /// In profile `prismdb`: how the key range is chosen whose objects go down next.
     pub demotion: Demotion,
     /// In profile `prismdb`: when what a read found on the capacity tier comes to the fast one.
     pub promote_reads: PromoteReads,
-    /// In profile `prismdb`: writes of one key go straight to slots on the fast tier and not to the log, as far as slots were announced for
-    /// them in time. Saves the log's bytes and the flush's, and writes a page for each object, or for each few. Writes without a
-    /// log ([`Durability::Unlogged`]) count as [`Durability::Os`] then.
+    /// In profile `prismdb`: writes of one key go straight to slots on the fast tier and not to the log, as far as
+    /// slots were announced for them in time. Saves the log's bytes and the flush's, and writes a page for each object,
+    /// or for each few. Writes without a log ([`Durability::Unlogged`]) count as [`Durability::Os`] then.
     pub log_free: bool,
-    /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is less.
+    /// Size at which compaction cuts its output tables, in bytes; a 64th of the first tier (2 MiB at least) if that is
+    /// less.
     pub table_bytes: u64,
     /// Target size of a block, in bytes: the unit of reads and of the cache.
     pub block_bytes: u32,
-    /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one level
-    /// until it is so many times larger than that, times the runs that there may be then: twice `log_runs_max`, or one.
+    /// How many times larger a level is than the one above. In profile `prismdb` what lies below the store has one
+    /// level until it is so many times larger than that, times the runs that there may be then: twice `log_runs_max`,
+    /// or one.
     pub level_ratio: u32,
-    /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes rewritten, and
-    /// more tables that a read asks.
+    /// In profile `fragmented`: how many runs a guard may have ([`Options::RUNS_MAX_ALLOWED`]). More means fewer bytes
+    /// rewritten, and more tables that a read asks.
     pub runs_max: u32,
-    /// In profile `nvlsm`: how many floors, runs that point into those below, a guard may have; of tables of blocks, runs
-    /// ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer; `None` has it follow
-    /// the mix of reads and writes, from two to ten.
+    /// In profile `nvlsm`: how many floors, runs that point into those below, a guard may have; of tables of blocks,
+    /// runs ([`Options::FLOORS_MAX_ALLOWED`]). More means fewer bytes rewritten, and reads that take a little longer;
+    /// `None` has it follow the mix of reads and writes, from two to ten.
     pub floors_max: Option<u32>,
-    /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]) in the last level, where that lies on a slower tier than
-    /// what is above: profiles `prismdb` and `leveled`. What goes down is laid on what
-    /// is there until there are so many, or until these have half as many bytes as it, or as many, and merged with it then. With one run, as in the paper, it is
-    /// merged at once; more means fewer bytes written, up to twice as much room taken, and more tables that a read asks. In `prismdb` there may be
-    /// more, if it is not one, where what lies below the store is over `level_ratio` times larger than that: up to twice as many from twice `level_ratio` on.
+    /// How many runs tables may have above one another ([`Options::LOG_RUNS_MAX_ALLOWED`]) in the last level, where
+    /// that lies on a slower tier than what is above: profiles `prismdb` and `leveled`. What goes down is laid on what
+    /// is there until there are so many, or until these have half as many bytes as it, or as many, and merged with it
+    /// then. With one run, as in the paper, it is merged at once; more means fewer bytes written, up to twice as much
+    /// room taken, and more tables that a read asks. In `prismdb` there may be more, if it is not one, where what lies
+    /// below the store is over `level_ratio` times larger than that: up to twice as many from twice `level_ratio` on.
     pub log_runs_max: u32,
-    /// In profile `prismdb`: of how many neighbouring tables, not counting those that lie on others, the key ranges are that go down ([`Options::CANDIDATE_TABLES_ALLOWED`]), where the
-    /// capacity tier has room for their merge; of more where tables are small. More means fewer and longer demotions, of ranges that are less cold.
+    /// In profile `prismdb`: of how many neighbouring tables, not counting those that lie on others, the key ranges are
+    /// that go down ([`Options::CANDIDATE_TABLES_ALLOWED`]), where the capacity tier has room for their merge; of more
+    /// where tables are small. More means fewer and longer demotions, of ranges that are less cold.
     pub candidate_tables: u32,
-    /// In profile `prismdb`: how many tables, not counting those that lie on others, a guard of what lies below the store should have. Plans look at some guards,
-    /// and edits change one, so neither depends on how many tables there are. At least one.
+    /// In profile `prismdb`: how many tables, not counting those that lie on others, a guard of what lies below the
+    /// store should have. Plans look at some guards, and edits change one, so neither depends on how many tables there
+    /// are. At least one.
     pub log_guard_tables: u32,
-    /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less than their share of what level 0
-    /// has, up to twice as many, but no more than half way to `level0_slow`.
+    /// Tables of some keys in level 0 that make a merge due; where there are several tiers, and these keys have less
+    /// than their share of what level 0 has, up to twice as many, but no more than half way to `level0_slow`.
     pub level0_merge: u32,
     /// Tables in level 0 from which on writers are slowed.
     pub level0_slow: u32,
     /// Tables in level 0 at which writers wait.
     pub level0_stop: u32,
-    /// Tables that stay open at once, each with two files; others are opened again when they are read. `None` takes what
-    /// half the files that the process may open are enough for, and more of those in persistent memory, which are no files.
+    /// Tables that stay open at once, each with two files; others are opened again when they are read. `None` takes
+    /// what half the files that the process may open are enough for, and more of those in persistent memory, which are
+    /// no files.
     pub open_tables_max: Option<u32>,
     /// Threads that flush and compact: 1 to 8.
     pub background_threads: u32,
@@ -207,11 +216,14 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// What `floors_max` is while it follows the mix of reads and writes. With one floor tables do not point into one another any more.
+/// What `floors_max` is while it follows the mix of reads and writes. With one floor tables do not point into one
+/// another any more.
 pub(crate) const FLOORS_BY_MIX: RangeInclusive<u32> = 2..=10;
-/// Tables in persistent memory that stay open at once: each part may be a mapping of its own, and Linux gives a process 65,530 of these.
+/// Tables in persistent memory that stay open at once: each part may be a mapping of its own, and Linux gives a process
+/// 65,530 of these.
 const OPEN_IN_MEMORY_MAX: u64 = 28 << 10;
-/// Guards that a flush is shared out among in level 0, at most; and how many of its tables are as large as one below, at most.
+/// Guards that a flush is shared out among in level 0, at most; and how many of its tables are as large as one below,
+/// at most.
 const LEVEL0_GUARDS: u64 = 8;
 const LEVEL0_TABLES: u64 = 4;
 /// Twice the four pages that a table takes besides its entries.
@@ -225,9 +237,11 @@ const MEMTABLE_BYTES_MIN: u64 = 64 << 10;
 const TIER_BYTES_MIN: u64 = MIB;
 /// Slabs have room for so many memtables at least, whatever sizes their objects have.
 const SLABS_MEMTABLES_MIN: u64 = 6;
-/// Below a store of objects, a range that goes down has of tables that lie on none other no more bytes than so many full ones, unless one has more.
+/// Below a store of objects, a range that goes down has of tables that lie on none other no more bytes than so many
+/// full ones, unless one has more.
 pub(crate) const RANGE_TABLES_MAX: u32 = 8;
-/// Tables may be a little larger than they should be, and what is laid on several is one pile from then on, which is taken apart when it has more than that.
+/// Tables may be a little larger than they should be, and what is laid on several is one pile from then on, which is
+/// taken apart when it has more than that.
 const CANDIDATE_TABLES_MAX: u32 = RANGE_TABLES_MAX / 2;
 /// However small the first tier is, tables are not cut below this for it.
 const TABLE_BYTES_LEAST: u64 = 2 * MIB;
@@ -300,15 +314,15 @@ impl Options {
         self.memtable_bytes.unwrap_or(fitting.max(MEMTABLE_BYTES_MIN))
     }
 
-    /// Bytes at which a table is cut: as asked, but no more than a 64th of the first tier, so that the choice of what to
-    /// merge next stays a fine one.
+    /// Bytes at which a table is cut: as asked, but no more than a 64th of the first tier, so that the choice of what
+    /// to merge next stays a fine one.
     pub(crate) fn table_bytes(&self) -> u64 {
         let fast = self.tiers.first().map_or(u64::MAX, |tier| tier.capacity_bytes);
         self.table_bytes.min((fast / 64).max(TABLE_BYTES_LEAST))
     }
 
-    /// Most bytes of data that tables take which are made of entries of so many bytes, unpacked: with blocks' ends and restarts, and
-    /// the first and the last page of each.
+    /// Most bytes of data that tables take which are made of entries of so many bytes, unpacked: with blocks' ends and
+    /// restarts, and the first and the last page of each.
     pub(crate) fn tables_bytes_max(&self, bytes: u64) -> u64 {
         bytes + bytes / 32 + (bytes / self.table_bytes() + 1) * 2 * ALIGNMENT as u64
     }
@@ -322,8 +336,8 @@ impl Options {
         }
     }
 
-    /// Most runs that may lie on one another in the last level of `leveled` and of a sorted log: where there is a slower tier to be
-    /// spared.
+    /// Most runs that may lie on one another in the last level of `leveled` and of a sorted log: where there is a
+    /// slower tier to be spared.
     pub(crate) fn laid_max(&self) -> u32 {
         let lays = matches!(self.profile, None | Some(Profile::Leveled | Profile::PrismDb));
         if lays && self.tiers.len() > 1 { self.log_runs_max } else { 1 }
@@ -334,8 +348,9 @@ impl Options {
         self.profile == Some(Profile::NvLsm) && self.floors_max.is_none()
     }
 
-    /// Whether runs of a guard may be floors of a tree, which is rewritten as one: in persistent memory they point into one another
-    /// entry by entry. Also with one floor a guard, while trees are left from a time when there might be more.
+    /// Whether runs of a guard may be floors of a tree, which is rewritten as one: in persistent memory they point into
+    /// one another entry by entry. Also with one floor a guard, while trees are left from a time when there might be
+    /// more.
     pub(crate) fn has_trees(&self) -> bool {
         self.profile == Some(Profile::NvLsm) && self.is_in_memory()
     }
@@ -345,15 +360,15 @@ impl Options {
         self.profile == Some(Profile::NvLsm) && self.runs_max() > 1
     }
 
-    /// Whether a run that is put on others becomes a floor of their tree. With one floor a guard there are no others, and the store
-    /// is written as `leveled`'s.
+    /// Whether a run that is put on others becomes a floor of their tree. With one floor a guard there are no others,
+    /// and the store is written as `leveled`'s.
     pub(crate) fn adds_floors(&self) -> bool {
         self.has_trees() && self.links_runs()
     }
 
-    /// What a guard should have, in bytes: as many tables as a level is larger than the one above, so that what goes down from
-    /// a guard comes as about a table to each of those below. In one run; or in all of them where they point into one another, and
-    /// then no more than a 64th of the first tier, as tables: such a guard is rewritten whole.
+    /// What a guard should have, in bytes: as many tables as a level is larger than the one above, so that what goes
+    /// down from a guard comes as about a table to each of those below. In one run; or in all of them where they point
+    /// into one another, and then no more than a 64th of the first tier, as tables: such a guard is rewritten whole.
     pub(crate) fn guard_bytes(&self) -> u64 {
         let table = self.table_bytes();
         let guard = u64::from(self.level_ratio) * table;
@@ -363,28 +378,29 @@ impl Options {
         }
     }
 
-    /// Runs at which a guard of level 0 goes that has little: it waits for more than others do, but no writer waits for it.
+    /// Runs at which a guard of level 0 goes that has little: it waits for more than others do, but no writer waits for
+    /// it.
     pub(crate) fn level0_most(&self) -> u32 {
         (2 * self.level0_merge).min(self.level0_merge.midpoint(self.level0_slow))
     }
 
-    /// What a flush should bring to a guard of level 0, in bytes, so that a merge of one takes a small part of what all of them have;
-    /// but no less than a good part of a table. `None` where level 0 is one guard: where its runs are floors of a tree, or
-    /// memtables become objects in slots.
+    /// What a flush should bring to a guard of level 0, in bytes, so that a merge of one takes a small part of what all
+    /// of them have; but no less than a good part of a table. `None` where level 0 is one guard: where its runs are
+    /// floors of a tree, or memtables become objects in slots.
     pub(crate) fn level0_guard_bytes(&self) -> Option<u64> {
         let is_cut = !self.adds_floors() && !self.has_store();
         let least = (self.table_bytes() / LEVEL0_TABLES).max(LEVEL0_GUARD_BYTES_MIN);
         is_cut.then(|| (self.memtable_bytes() / LEVEL0_GUARDS).max(least))
     }
 
-    /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny entries
-    /// are a little larger than these are in a memtable.
+    /// What the log may take on the first tier: a file for each memtable, and one to be recycled. Records of tiny
+    /// entries are a little larger than these are in a memtable.
     pub(crate) fn log_bytes(&self) -> u64 {
         (SEALED_MAX as u64 + 2) * self.log_file_bytes()
     }
 
-    /// Of a tier of persistent memory, the bytes that are mapped: all but the log's, and a sixteenth for the manifest and the
-    /// superblock.
+    /// Of a tier of persistent memory, the bytes that are mapped: all but the log's, and a sixteenth for the manifest
+    /// and the superblock.
     pub fn mapped_bytes(&self, tier: &TierOptions) -> u64 {
         let left = tier.capacity_bytes.saturating_sub(self.log_bytes()) / 16 * 15;
         left - left % ALIGNMENT as u64
@@ -413,8 +429,8 @@ impl Options {
         self.open_tables_max.map_or_else(by_default, u64::from) as usize
     }
 
-    /// One part in so many of the memory number is what open tables may hold: where all are in persistent memory there are no blocks to
-    /// be cached beside.
+    /// One part in so many of the memory number is what open tables may hold: where all are in persistent memory there
+    /// are no blocks to be cached beside.
     pub(crate) fn open_tables_share(&self) -> u64 {
         if self.is_in_memory() { 2 } else { 8 }
     }
@@ -425,14 +441,15 @@ impl Options {
     }
 
     /// Longest value this store takes, in bytes: 1/32 of the memory number, since a merge holds one of each run that it
-    /// reads while flushes, writers and readers hold theirs; at least a mebibyte, but no more than an eighth of the number. In
-    /// profile `prismdb` a 64th of the first tier, if that is less.
+    /// reads while flushes, writers and readers hold theirs; at least a mebibyte, but no more than an eighth of the
+    /// number. In profile `prismdb` a 64th of the first tier, if that is less.
     pub fn value_bytes_max(&self) -> u64 {
         let share = (self.memory_bytes / 32).max(MIB.min(self.memory_bytes / 8));
         share.min(self.object_bytes_max()).min(VALUE_BYTES_MAX as u64)
     }
 
-    /// Largest object that the store below the memtable takes: a 64th of the first tier, so that others have room beside it.
+    /// Largest object that the store below the memtable takes: a 64th of the first tier, so that others have room
+    /// beside it.
     fn object_bytes_max(&self) -> u64 {
         match self.tiers.first() {
             Some(tier) if self.has_store() => tier.capacity_bytes / 64,

@@ -10,16 +10,16 @@ pub enum Profile {
     /// Sorted tables in levels; the upper levels on the fast tier.
     #[default]
     Leveled,
-    /// As `leveled`, but what comes down to a level is put beside what is there, up to a number of runs: fewer bytes are
-    /// written, and reads ask more tables. Fragmented compaction (Raju et al., PebblesDB, SOSP 2017), as Zhang and Du
-    /// compare it with theirs (ACM TOS 17(3), 2021).
+    /// As `leveled`, but what comes down to a level is put beside what is there, up to a number of runs: fewer bytes
+    /// are written, and reads ask more tables. Fragmented compaction (Raju et al., PebblesDB, SOSP 2017), as Zhang and
+    /// Du compare it with theirs (ACM TOS 17(3), 2021).
     Fragmented,
     /// Objects in slots on the fast tier, cold ones in sorted tables on the capacity tier: PrismDB (Raina et
     /// al., ASPLOS 2023). Needs two tiers.
     PrismDb,
-    /// As `fragmented`, but runs of a guard point into one another, so that a read searches one of them and follows pointers into
-    /// the others: NVLSM (Zhang and Du, ACM TOS 17(3), 2021). Meant for persistent memory, where each entry points; on other
-    /// tiers the indexes do.
+    /// As `fragmented`, but runs of a guard point into one another, so that a read searches one of them and follows
+    /// pointers into the others: NVLSM (Zhang and Du, ACM TOS 17(3), 2021). Meant for persistent memory, where each
+    /// entry points; on other tiers the indexes do.
     NvLsm,
 }
 

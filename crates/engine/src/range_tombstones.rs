@@ -1,9 +1,9 @@
 //! Range tombstones: deletes of all keys from one up to before another.
 //!
-//! They lie beside the containers and not in them: a memtable has those of its own time, a version those that were flushed, and
-//! what a container answers is held against all of them by number. So one mechanism serves every profile, tables and slots
-//! know nothing of it, and a table that is covered whole goes without being read (`policy/erase.rs`). What covers nothing any
-//! more is forgotten by an edit (`docs/decisions/0014-range-deletes.md`).
+//! They lie beside the containers and not in them: a memtable has those of its own time, a version those that were
+//! flushed, and what a container answers is held against all of them by number. So one mechanism serves every profile,
+//! tables and slots know nothing of it, and a table that is covered whole goes without being read (`policy/erase.rs`).
+//! What covers nothing any more is forgotten by an edit (`docs/decisions/0014-range-deletes.md`).
 //!
 //! A set never changes; one more makes a new one, in time linear in the set. A lookup as of now is a binary search; one
 //! at an older number looks at the tombstones one by one where a newer one covers the key.

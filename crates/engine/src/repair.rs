@@ -1,18 +1,20 @@
 //! Giving up what is damaged in a closed store, so that the rest can be read and written again: [`repair`].
 //!
-//! Damage that a store meets while it is open costs what is damaged, and is never made good on its own: a merge that meets a damaged table
-//! closes the store for writes, and a store whose tables are missing, or whose live slots cannot be read after a crash, does not open
-//! (`docs/durability.md`). What to give up is for a person to say, who may have a copy. So repairing has two halves. The first reads every byte of
-//! tables and slots, changes nothing, and tells for each thing that is damaged which versions of which keys are lost with it: what a table has
-//! lost, the whole blocks on both sides bound and the manifest counts; whose a slot was, its header tells, or the image of a clean close. The
+//! Damage that a store meets while it is open costs what is damaged, and is never made good on its own: a merge that
+//! meets a damaged table closes the store for writes, and a store whose tables are missing, or whose live slots cannot
+//! be read after a crash, does not open (`docs/durability.md`). What to give up is for a person to say, who may have a
+//! copy. So repairing has two halves. The first reads every byte of tables and slots, changes nothing, and tells for
+//! each thing that is damaged which versions of which keys are lost with it: what a table has lost, the whole blocks on
+//! both sides bound and the manifest counts; whose a slot was, its header tells, or the image of a clean close. The
 //! second, if it is asked for, opens the store without what is broken (`engine::mend`).
 //!
 //! Of a key whose newest version is lost an older one counts again, if there is one: what was deleted may come back.
 //!
-//! Not repaired: superblocks of which no copy is whole, manifest and log, without which nobody knows what the store was; announced slots of
-//! `log_free` that cannot be read; and persistent memory, where what lies on a damaged table points into it. Costs: everything is read once, tables that are
-//! damaged three times, and what is left of them is written, for which their tiers need room. Memory: as opening takes; the image's index where slots are
-//! damaged; and the list.
+//! Not repaired: superblocks of which no copy is whole, manifest and log, without which nobody knows what the store
+//! was; announced slots of `log_free` that cannot be read; and persistent memory, where what lies on a damaged table
+//! points into it. Costs: everything is read once, tables that are damaged three times, and what is left of them is
+//! written, for which their tiers need room. Memory: as opening takes; the image's index where slots are damaged; and
+//! the list.
 
 use crate::engine::mend::{Broken, BrokenTable};
 use crate::engine::open::{self, Found, World};
@@ -62,7 +64,8 @@ pub enum Lost {
     Nothing,
     /// A version of this key.
     Key(KeyIn),
-    /// Versions of keys from the first of these up to the second, both included; of several keyspaces, in the order in which they were made.
+    /// Versions of keys from the first of these up to the second, both included; of several keyspaces, in the order in
+    /// which they were made.
     Keys(KeyIn, KeyIn),
     /// So many versions of some keys: nobody can tell which.
     Unknown(u64),
@@ -110,9 +113,9 @@ pub struct RepairReport {
 /// Finds out what is damaged in a closed store, and gives it up if `what` says so.
 ///
 /// # Errors
-/// `Locked`, `NotFound`, `Io`, `Invalid`; `Corrupt` where manifest, log, superblocks or announced slots are damaged, which nothing is known to
-/// replace, and `Unsupported` where persistent memory is; `Full` where there is no room for what is left of tables. Nothing is given up then: what
-/// fails once it is, the report has.
+/// `Locked`, `NotFound`, `Io`, `Invalid`; `Corrupt` where manifest, log, superblocks or announced slots are damaged,
+/// which nothing is known to replace, and `Unsupported` where persistent memory is; `Full` where there is no room for
+/// what is left of tables. Nothing is given up then: what fails once it is, the report has.
 pub fn repair(
     options: &Options,
     what: Repair,
@@ -274,7 +277,8 @@ impl<'a> Survey<'a> {
             ));
         }
         let (entries, gaps) = match self.found.remains_of(table, Cause::Verify) {
-            // What has taken its place may be named by an end of the manifest that is damaged, and is not an orphan then.
+            // What has taken its place may be named by an end of the manifest that is damaged, and is not an orphan
+            // then.
             Err(missing) if missing.is_corrupt() && manifest_goes_on(self.found)? => {
                 return Err(missing.context(
                     "this cannot be repaired: there are bytes behind the last whole record of the manifest, which may have \

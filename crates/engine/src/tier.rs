@@ -66,7 +66,8 @@ const IN_MEMORY: &[&str] = &["data-", "meta-"];
 /// What the names of those begin with that are mapped each by itself.
 const MAPPED_ALONE: &[&str] = &["log-"];
 
-/// A tier of persistent memory: tables are in `region`; logs are files of `files`, written through mappings that `map` makes.
+/// A tier of persistent memory: tables are in `region`; logs are files of `files`, written through mappings that `map`
+/// makes.
 pub fn mapped_tier(
     files: Arc<dyn Directory>,
     region: Arc<Region>,
@@ -332,7 +333,8 @@ impl Tiers {
         &self.all[0]
     }
 
-    /// Whether all that was read of persistent memory so far was there. To be asked before anything is made of what was read.
+    /// Whether all that was read of persistent memory so far was there. To be asked before anything is made of what was
+    /// read.
     ///
     /// # Errors
     /// `Io`, with what became of it.

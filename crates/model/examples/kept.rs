@@ -1,8 +1,8 @@
 //! How well modelled devices are kept on this machine: `cargo run --release -p cuesta-model --example kept -- DIR`.
 //!
-//! For each preset, reads of 4 KiB by one thread and by eight, and writes of 1 MiB by one, for two seconds each, on a file in
-//! DIR, which should be in memory (`/dev/shm/…`). Told are the latencies asked and reached, the bandwidth, the share of calls
-//! that the machine was too slow for, and the share of a processor that went into it all.
+//! For each preset, reads of 4 KiB by one thread and by eight, and writes of 1 MiB by one, for two seconds each, on a
+//! file in DIR, which should be in memory (`/dev/shm/…`). Told are the latencies asked and reached, the bandwidth, the
+//! share of calls that the machine was too slow for, and the share of a processor that went into it all.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::print_stdout, reason = "a command's output")]

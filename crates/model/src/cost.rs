@@ -14,8 +14,8 @@ pub fn dollars_per_gigabyte(tiers: &[(&Spec, u64)]) -> f64 {
     dollars / (bytes / GIGABYTE).max(f64::MIN_POSITIVE)
 }
 
-/// Years until a device of `bytes` is worn out by so many bytes written a day: the time in which it takes what its warranty
-/// grants it in all (as PrismDB, §7.2, reckons). Infinite when nothing is written.
+/// Years until a device of `bytes` is worn out by so many bytes written a day: the time in which it takes what its
+/// warranty grants it in all (as PrismDB, §7.2, reckons). Infinite when nothing is written.
 pub fn lifetime_years(spec: &Spec, bytes: u64, written_per_day: f64) -> f64 {
     spec.drive_writes_per_day * bytes as f64 * WARRANTY_YEARS / written_per_day
 }

@@ -1,9 +1,9 @@
-//! What modelled devices counted: of a preloaded library, for whoever wants to know while the process runs, and of a store inside this
-//! process.
+//! What modelled devices counted: of a preloaded library, for whoever wants to know while the process runs, and of a
+//! store inside this process.
 //!
 //! One page of a file that the preloaded library maps and counts in (`docs/device-model.md`): 64-bit little-endian
-//! numbers, [`TIERS_MAX`] tiers of [`Tier::FIELDS`] each, then those of the whole process. Numbers only grow, and each is
-//! read by itself: those of one moment may lie some calls apart.
+//! numbers, [`TIERS_MAX`] tiers of [`Tier::FIELDS`] each, then those of the whole process. Numbers only grow, and each
+//! is read by itself: those of one moment may lie some calls apart.
 
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,8 @@ pub struct Counts {
     pub seen_written_bytes: u64,
     /// Nanoseconds of the processor that waiting took, reckoned from a sample.
     pub burnt_nanos: u64,
-    /// Mappings and copies inside the kernel that tiers' files were refused, and asynchronous I/O of any: they have no model.
+    /// Mappings and copies inside the kernel that tiers' files were refused, and asynchronous I/O of any: they have no
+    /// model.
     pub refused: u64,
 }
 

@@ -1,14 +1,15 @@
 //! When a modelled device is done.
 //!
-//! A call takes one of the channels, the first that is free, for a latency drawn for it; and its bytes take the link, one
-//! call after the other in each direction, whole sectors of the device. It is done when both are. So a lone small call takes its latency, many at once as
-//! many channels as there are, and large ones the bandwidth.
+//! A call takes one of the channels, the first that is free, for a latency drawn for it; and its bytes take the link,
+//! one call after the other in each direction, whole sectors of the device. It is done when both are. So a lone small
+//! call takes its latency, many at once as many channels as there are, and large ones the bandwidth.
 //!
-//! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are taken off each sleep: measured when the
-//! device is made, and followed since, for they depend on how long threads sleep and on what else runs. It is a running median: each sleep
-//! that ends later than thought has the next ones end a little earlier, and the other way about, within bounds. Waits shorter than that
-//! are left out and counted, so that a run can tell how well its model was kept ([`Kept`]). What sleeping takes of the processor,
-//! and so from others, is measured on one sleep in sixteen.
+//! Waits are kept by sleeping. A thread that sleeps is woken late, by some microseconds that are taken off each sleep:
+//! measured when the device is made, and followed since, for they depend on how long threads sleep and on what else
+//! runs. It is a running median: each sleep that ends later than thought has the next ones end a little earlier, and
+//! the other way about, within bounds. Waits shorter than that are left out and counted, so that a run can tell how
+//! well its model was kept ([`Kept`]). What sleeping takes of the processor, and so from others, is measured on one
+//! sleep in sixteen.
 //!
 //! A call costs one short lock and one draw.
 
@@ -28,8 +29,8 @@ const PROBED_LATE_MAX: Duration = Duration::from_micros(200);
 const SAMPLE: u64 = 16;
 /// What each sleep changes of how late one is thought to be woken.
 const STEP_NANOS: u64 = 100;
-/// How late one is thought to be woken grows by so much at most beyond what was probed: past that processors are short, and who waits
-/// for a device waits for them, too.
+/// How late one is thought to be woken grows by so much at most beyond what was probed: past that processors are short,
+/// and who waits for a device waits for them, too.
 const BUSY_LATE_MAX: Duration = Duration::from_micros(30);
 
 /// A device that takes the time that its spec says.

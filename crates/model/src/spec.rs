@@ -120,8 +120,8 @@ impl Spec {
         })
     }
 
-    /// The same with a share of its bandwidth and of its channels, as fewer processors than the device was made for could
-    /// use: calls take as long as they did.
+    /// The same with a share of its bandwidth and of its channels, as fewer processors than the device was made for
+    /// could use: calls take as long as they did.
     ///
     /// # Errors
     /// That too little would be left.
@@ -184,8 +184,8 @@ impl Spec {
     }
 }
 
-/// Models by tier: `fast=optane,capacity=qlc*0.5` (a [share](Spec::shared) of one), or the path of a TOML file with a table
-/// for each tier.
+/// Models by tier: `fast=optane,capacity=qlc*0.5` (a [share](Spec::shared) of one), or the path of a TOML file with a
+/// table for each tier.
 ///
 /// # Errors
 /// What is wrong, in words that name it.

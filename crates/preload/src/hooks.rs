@@ -1,10 +1,10 @@
 //! The C library's file calls: the real one first, then what it costs.
 //!
-//! Every function has the name and the meaning of the C library's, errors and `errno` included; so their arguments are as
-//! good as their callers make them, and are handed on as they came. Those with a `64` behind their name are the same on
-//! 64-bit systems. Mappings of modelled files and copies between files inside the kernel are refused as a file system
-//! without them would; io_uring and the kernel's asynchronous I/O are not there. Both make programs fall back to calls that
-//! are modelled.
+//! Every function has the name and the meaning of the C library's, errors and `errno` included; so their arguments are
+//! as good as their callers make them, and are handed on as they came. Those with a `64` behind their name are the same
+//! on 64-bit systems. Mappings of modelled files and copies between files inside the kernel are refused as a file
+//! system without them would; io_uring and the kernel's asynchronous I/O are not there. Both make programs fall back to
+//! calls that are modelled.
 
 #![allow(clippy::missing_safety_doc, reason = "the C library's manual says it")]
 #![allow(unreachable_pub, reason = "C reaches them by name")]
@@ -28,8 +28,8 @@ fn quietly(body: impl FnOnce()) {
     set_errno(number);
 }
 
-/// Where in a file the `bytes` lie that a call has just read or written: at `offset`, or, below zero, before the file's own
-/// position. It matters for the page cache alone, so direct files are not asked.
+/// Where in a file the `bytes` lie that a call has just read or written: at `offset`, or, below zero, before the file's
+/// own position. It matters for the page cache alone, so direct files are not asked.
 fn place(descriptor: c_int, file: File, offset: off_t, bytes: u64) -> u64 {
     if let Ok(offset) = u64::try_from(offset) {
         return offset;
@@ -216,8 +216,8 @@ hook!([sync_file_range]
     let waits = flags & (libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER) != 0;
     settles(descriptor, real, |tiers, file, began| tiers.write_back(file, began, waits))
 });
-// Room costs nothing, as where a file system keeps its own log in memory until the next sync. A hole as long as the file leaves it
-// as empty as a cut does.
+// Room costs nothing, as where a file system keeps its own log in memory until the next sync. A hole as long as the
+// file leaves it as empty as a cut does.
 hook!([fallocate, fallocate64] (descriptor: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int, |real| {
     let hole = mode & libc::FALLOC_FL_PUNCH_HOLE != 0 && offset == 0;
     settles(descriptor, real, |tiers, file, _| if hole && bytes >= length(descriptor) { tiers.emptied(file) })

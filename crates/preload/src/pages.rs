@@ -1,7 +1,7 @@
 //! The page cache that buffered files are modelled to have: which pages it would hold, not their bytes.
 //!
-//! A clock over a fixed number of pages, in shards by page, each behind a lock of its own. Pages are known by file and number;
-//! those of a file that is removed stay until the clock comes by.
+//! A clock over a fixed number of pages, in shards by page, each behind a lock of its own. Pages are known by file and
+//! number; those of a file that is removed stay until the clock comes by.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

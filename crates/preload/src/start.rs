@@ -98,8 +98,8 @@ fn counters(path: &Path) -> Result<&'static Counters, String> {
     let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
     let file = open.map_err(fail)?;
     file.set_len(COUNTS_BYTES as u64).map_err(fail)?;
-    // SAFETY: a new mapping of a file that is long enough; it is never unmapped, page-aligned, and any bytes are numbers.
-    // Others only read it.
+    // SAFETY: a new mapping of a file that is long enough; it is never unmapped, page-aligned, and any bytes are
+    // numbers. Others only read it.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let map =

@@ -2,12 +2,12 @@
 //!
 //! **Direct files**: each call is one of the device.
 //!
-//! **Buffered files**: a read costs what of it the page cache does not hold. A write goes to the cache; it is handed to the
-//! device a mebibyte at a time, for which nobody waits, unless the device is further behind than the dirty limit (a fifth of
-//! the page cache). A sync hands over the rest, and waits for all of it and for a flush.
+//! **Buffered files**: a read costs what of it the page cache does not hold. A write goes to the cache; it is handed to
+//! the device a mebibyte at a time, for which nobody waits, unless the device is further behind than the dirty limit (a
+//! fifth of the page cache). A sync hands over the rest, and waits for all of it and for a flush.
 //!
-//! What a file still has to hand over is kept by its number; descriptors are entries of a table of fixed size, of which the
-//! ones of other files are 0.
+//! What a file still has to hand over is kept by its number; descriptors are entries of a table of fixed size, of which
+//! the ones of other files are 0.
 
 use crate::pages::{PAGE, PageCache};
 use cuesta_device::{Call, Pacing};
@@ -132,8 +132,8 @@ pub(crate) fn duplicated(from: i32, to: i32) {
     }
 }
 
-/// Has this process open no more files than are told apart: one more would not be modelled and nobody would know. Its limit is lowered
-/// for good; a privileged process could raise it again, which none here does.
+/// Has this process open no more files than are told apart: one more would not be modelled and nobody would know. Its
+/// limit is lowered for good; a privileged process could raise it again, which none here does.
 pub(crate) fn limit_descriptors() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is ours to be written, and then read.

@@ -185,9 +185,9 @@ fn every_form_of_a_call_is_seen_once() {
     assert!(ran.status.success(), "{ran:?}");
     let report = tier.report();
     let counts = report.counts.tiers[0];
-    // Nine reads past the page cache. Of nine pages written eight are together when one of them is synced by its flag, and one is of the file
-    // that is always synced; each has the device flushed, and so has the sync. The tenth is made a hole of before anybody syncs it, so there is
-    // nothing but a flush.
+    // Nine reads past the page cache. Of nine pages written eight are together when one of them is synced by its flag,
+    // and one is of the file that is always synced; each has the device flushed, and so has the sync. The tenth is made
+    // a hole of before anybody syncs it, so there is nothing but a flush.
     assert_eq!((counts.reads, counts.read_bytes), (9, 9 * 4096), "{report:?}");
     assert_eq!((counts.writes, counts.written_bytes, counts.flushes), (2, 9 * 4096, 4), "{report:?}");
     assert_eq!((report.counts.refused, report.counts.seen_written_bytes), (3, 10 * 4096), "{report:?}");

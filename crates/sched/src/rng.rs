@@ -15,9 +15,9 @@ impl Rng {
         Self { state: seed }
     }
 
-    /// One of many streams of a seed, each at a place of its own. All of the generator's streams are parts of one circle, of which
-    /// each number is a step further: seeds that are multiples of that step apart would have one stream follow another
-    /// closely, with the same numbers. So a stream's place is itself drawn, twice.
+    /// One of many streams of a seed, each at a place of its own. All of the generator's streams are parts of one
+    /// circle, of which each number is a step further: seeds that are multiples of that step apart would have one
+    /// stream follow another closely, with the same numbers. So a stream's place is itself drawn, twice.
     pub fn stream(seed: u64, stream: u64) -> Self {
         let of_seed = Self::new(seed).next_u64();
         Self::new(Self::new(of_seed ^ stream).next_u64())

@@ -7,9 +7,9 @@
 //! A wait on a [`Condvar`] is announced before the lock is given up, and there is no yield point between; so no
 //! notification is lost, of another task or of an outsider.
 //!
-//! The standard library's notification is a system call, whether anybody waits or not; so waiters are counted. A waiter counts itself while
-//! it has the lock: who changes under the lock what it waits for, and notifies after that, finds it counted, or is found to have
-//! changed it.
+//! The standard library's notification is a system call, whether anybody waits or not; so waiters are counted. A waiter
+//! counts itself while it has the lock: who changes under the lock what it waits for, and notifies after that, finds it
+//! counted, or is found to have changed it.
 
 use crate::Sched;
 use crate::atomic::{AtomicU64, Ordering};

@@ -28,7 +28,8 @@ struct Cli {
     /// Which rows: all, simulation, kernel, or names with commas
     #[arg(long, default_value = "all")]
     rows: String,
-    /// Whose stores: a profile, prismdb-log-free for writes to slots instead of the log, nvlsm-blocks for nvlsm on block devices, or all, one after the other
+    /// Whose stores: a profile, prismdb-log-free for writes to slots instead of the log, nvlsm-blocks for nvlsm on
+    /// block devices, or all, one after the other
     #[arg(long, default_value = "all")]
     profile: String,
     /// Run just this case (for rows of random runs: this seed) of the first of the rows

@@ -45,8 +45,8 @@ fn kinds(bug: Bug) -> &'static [Kind] {
     }
 }
 
-/// Runs rows with `bug` awake until one fails, over the stores of each kind that has the bug's line; `None` when for one of them none does,
-/// and else what the last of them said.
+/// Runs rows with `bug` awake until one fails, over the stores of each kind that has the bug's line; `None` when for
+/// one of them none does, and else what the last of them said.
 pub fn hunt(bug: Bug) -> Option<Caught> {
     kinds(bug).iter().map(|kind| hunt_over(bug, *kind)).reduce(|before, caught| {
         let (before, caught) = (before?, caught?);

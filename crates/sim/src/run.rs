@@ -24,7 +24,8 @@ const RANGE_KEYS: u64 = 8;
 /// A clean reopen comes once in so many operations.
 const REOPEN_ONE_IN: u64 = 80;
 
-/// What a random run is like. As text (`profile=leveled seed=7 operations=300 crash=60 skip=1,5`) it is what replays it.
+/// What a random run is like. As text (`profile=leveled seed=7 operations=300 crash=60 skip=1,5`) it is what replays
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
     /// The store's.

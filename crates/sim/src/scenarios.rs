@@ -300,8 +300,8 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Where guards may have several runs: puts of so many bytes, a flush and its merges, once and again until the levels below the
-    /// first look like that. Where they never do, the script is none, which is a violation as well.
+    /// Where guards may have several runs: puts of so many bytes, a flush and its merges, once and again until the
+    /// levels below the first look like that. Where they never do, the script is none, which is a violation as well.
     fn until(&mut self, (n, bytes): (usize, usize), mut shows: impl FnMut(&Shape) -> bool) {
         const ROUNDS: usize = 24;
         if !has_guards(&self.options) {
@@ -961,8 +961,8 @@ fn fail_sync_and_reopen(a: &mut Actor<'_>, name: &str, mode: SyncFailure) {
     a.write(&[("e", V)], Durability::Sync);
 }
 
-/// The scripts in which nothing fails by itself, and that are short enough to be played anew for each fault in each of their
-/// operations.
+/// The scripts in which nothing fails by itself, and that are short enough to be played anew for each fault in each of
+/// their operations.
 pub fn healthy() -> impl Iterator<Item = &'static Scenario> {
     let is_left_out = |name: &str| name.starts_with("failed sync") || name.starts_with("long: ");
     ALL.iter().filter(move |scenario| !is_left_out(scenario.name))

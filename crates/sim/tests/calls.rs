@@ -161,7 +161,8 @@ fn a_scan_with_a_limit_reads_each_run_once_and_little_more_than_it_needs() {
 
 #[test]
 fn a_scan_expects_of_each_run_what_lies_there_though_newer_ones_have_the_same_keys() {
-    // Of each two keys the newer run has one, so a hundred keys are a hundred entries of the older run and fifty of the newer.
+    // Of each two keys the newer run has one, so a hundred keys are a hundred entries of the older run and fifty of the
+    // newer.
     let (options, disk) = runs_of(&[(0..200).collect(), (0..100).map(|i| 2 * i).collect()]);
     let sched = Sched::simulated(5);
     let disk = disk.kill().on(&sched);

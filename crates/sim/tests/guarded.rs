@@ -1,4 +1,5 @@
-//! Scripts about guards with several runs, over each kind of stores that has them; alone, since the kind is one for the process.
+//! Scripts about guards with several runs, over each kind of stores that has them; alone, since the kind is one for the
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

@@ -147,8 +147,9 @@ fn guards_join_as_their_data_goes() {
         let guards = |db: &Db| levels(db).last().unwrap().guards;
         let before = guards(&db);
         assert!(before >= 4, "{before} guards");
-        // Tombstones take little room, so those of keys that nobody writes any more wait in their guards of level 0: until there are
-        // as many runs of them as make each due, which go down, take with them what is there, and then themselves.
+        // Tombstones take little room, so those of keys that nobody writes any more wait in their guards of level 0:
+        // until there are as many runs of them as make each due, which go down, take with them what is there, and then
+        // themselves.
         for _ in 0..small(Kind::Fragmented).level0_merge {
             (0..KEYS).for_each(|i| assert!(db.delete(key(i)).is_ok()));
             db.flush().unwrap();

@@ -1,4 +1,5 @@
-//! Inputs that fuzzing once found something with, fed again. Alone in its process, since checksums are off in all of it.
+//! Inputs that fuzzing once found something with, fed again. Alone in its process, since checksums are off in all of
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

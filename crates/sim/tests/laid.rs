@@ -1,5 +1,5 @@
-//! What comes down to the last level of `leveled` is laid on what is there, and becomes one run for who wants one. That it answers as a map does is
-//! row 27's to show.
+//! What comes down to the last level of `leveled` is laid on what is there, and becomes one run for who wants one. That
+//! it answers as a map does is row 27's to show.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

@@ -1,5 +1,5 @@
-//! Stores that are damaged in every way that `repair` knows: what it tells is all that is lost, and what it leaves is a whole store, wherever it is
-//! interrupted.
+//! Stores that are damaged in every way that `repair` knows: what it tells is all that is lost, and what it leaves is a
+//! whole store, wherever it is interrupted.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
@@ -101,8 +101,8 @@ fn bad_sector(tier: usize, name: &str, at: u64) -> Fault {
     reads.named(name).touching(place).since(1)
 }
 
-/// Damages up to three tables, slabs or images, and says how. What the medium cannot read it will not be able to later either; whether it can read
-/// all is the second answer.
+/// Damages up to three tables, slabs or images, and says how. What the medium cannot read it will not be able to later
+/// either; whether it can read all is the second answer.
 fn damage(disk: &SimDisk, rng: &mut Rng) -> (String, bool) {
     let is_meant =
         |name: &String| ["data-", "meta-", "slab-", "image-"].iter().any(|kind| name.starts_with(kind));
@@ -167,8 +167,8 @@ fn all_of(db: &Db) -> BTreeMap<KeyIn, Vec<u8>> {
     all
 }
 
-/// A store that was repaired is whole: all is there but versions that were told, and no more of them than were counted; and it takes
-/// writes.
+/// A store that was repaired is whole: all is there but versions that were told, and no more of them than were counted;
+/// and it takes writes.
 fn check(base: &Base, disk: &SimDisk, sched: &Sched, report: &RepairReport) {
     let options = &base.options;
     let open = || Db::open_in(options, world(sched, disk, options)).unwrap();
@@ -256,7 +256,8 @@ fn what_is_told_is_all_that_is_lost() {
     }
 }
 
-/// Damage with which something is lost, and which outlives the process: a seed of it, what a repair tells, and after how many operations.
+/// Damage with which something is lost, and which outlives the process: a seed of it, what a repair tells, and after
+/// how many operations.
 fn lossy(base: &Base) -> (u64, RepairReport, u64) {
     let mut tried = (0..).map(|seed| {
         with_copy(&base.disk, |disk, sched| {

@@ -113,7 +113,8 @@ fn a_damaged_slot_costs_its_key_and_names_itself() {
 fn what_a_slot_has_that_no_edit_took_is_not_taken_for_what_came_later() {
     on_a_disk(|sched, disk| {
         let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
-        // Of two slots that are side by side the second gets a tombstone, which is of no use: no table can have the key.
+        // Of two slots that are side by side the second gets a tombstone, which is of no use: no table can have the
+        // key.
         let db = open(disk);
         db.put(key(5), b"").unwrap();
         db.flush().unwrap();
@@ -135,8 +136,8 @@ fn what_a_slot_has_that_no_edit_took_is_not_taken_for_what_came_later() {
         }
         db.scan(Range::all()).unwrap().next().unwrap().unwrap_err();
     });
-    // What a flush has left that has failed, since the process died before its edit, or the medium cannot read where another object of it
-    // was to go.
+    // What a flush has left that has failed, since the process died before its edit, or the medium cannot read where
+    // another object of it was to go.
     for is_killed in [true, false] {
         on_a_disk(|sched, disk| {
             let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
@@ -765,7 +766,8 @@ fn the_index_takes_its_part_of_the_memory_and_the_tier_stays_as_empty_as_that_ma
         options.memory_bytes = 8 << 20;
         options.tiers[0].capacity_bytes = 64 << 20;
         let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
-        // Keys that share no prefix, and hardly a value: an entry of the index is nearly as large as what it stands for.
+        // Keys that share no prefix, and hardly a value: an entry of the index is nearly as large as what it stands
+        // for.
         let key = |i: u64| {
             let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             format!("{mixed:016x}{:0>48}", i)
@@ -903,7 +905,8 @@ fn fill(db: &Db) {
 
 #[test]
 fn what_is_asked_for_stays_and_what_is_not_goes_down() {
-    // The last few ranges of so small a store are all hot, and where a flush finds no slot one of them goes whole: in one run of three or so.
+    // The last few ranges of so small a store are all hot, and where a flush finds no slot one of them goes whole: in
+    // one run of three or so.
     const SEEDS: u64 = 16;
     let warm_left = |seed: u64| {
         let sched = Sched::simulated(seed);
@@ -934,8 +937,8 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
 /// How many small objects [`outgrow`] writes.
 const SMALL: u64 = 16_000;
 
-/// Small objects, of which every fourth is asked for again and again, and more of them than the slabs have room for; then large ones, with the same
-/// reads in between.
+/// Small objects, of which every fourth is asked for again and again, and more of them than the slabs have room for;
+/// then large ones, with the same reads in between.
 fn outgrow(db: &Db) {
     let read = |turn: u64| {
         for i in (0..SMALL / 4).filter(|j| j % 200 == turn % 200) {

@@ -1,4 +1,5 @@
-//! The table of faults, a five-hundredth of it, by the command that runs it all; and the runs that once found something.
+//! The table of faults, a five-hundredth of it, by the command that runs it all; and the runs that once found
+//! something.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 

@@ -41,10 +41,9 @@ const CAPACITY_BYTES: u64 = 64 << 30;
 /// Prints throughput, latencies and bytes per tier.
 ///
 /// Workloads are YCSB's: a (half reads, half updates), b (5 % updates), c (reads), d (reads of the latest, 5 %
-/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); w, w80 and w20 (updates, so many of
-/// a hundred, and reads); seek, range48 and range1024 (scans of so many); facebook, twitter19, twitter39 and twitter51, which are like
-/// production systems; and load.
-/// Every value read is checked. Values do not compress.
+/// inserts), e (scans of 1 to 100, 5 % inserts), f (half reads, half read-modify-writes); w, w80 and w20 (updates, so
+/// many of a hundred, and reads); seek, range48 and range1024 (scans of so many); facebook, twitter19, twitter39 and
+/// twitter51, which are like production systems; and load. Every value read is checked. Values do not compress.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Where the store is made; emptied first if an earlier benchmark made it [default: ./cuesta-bench-data; with --against
@@ -68,8 +67,8 @@ pub(crate) struct Args {
     /// What to run, in order; the records are loaded first in any case [default: load,a; with --against a,b,c,f,d,e]
     #[arg(long, value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md); rocksdb:lru+m8 is set
-    /// otherwise than is best (lru or hyper, row, m4, m8 or m10)
+    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md);
+    /// rocksdb:lru+m8 is set otherwise than is best (lru or hyper, row, m4, m8 or m10)
     #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "candidate_tables", "table_bytes"])]
     against: Vec<String>,
     /// Turns of each, with --against
@@ -78,7 +77,8 @@ pub(crate) struct Args {
     /// With --against, the fast tier of each [default: a fifth of the data]
     #[arg(long, value_name = "SIZE", requires = "against")]
     fast_size: Option<Size>,
-    /// With --against, bound nobody's memory by the kernel's memory groups: for stores that hold much more than they are given, as fjall does
+    /// With --against, bound nobody's memory by the kernel's memory groups: for stores that hold much more than they
+    /// are given, as fjall does
     #[arg(long, requires = "against")]
     no_memory_groups: bool,
     /// Play this trace on an empty store instead: lines of time,op,key,value_bytes
@@ -120,8 +120,8 @@ pub(crate) struct Args {
     /// Persistent memory, instead of both tiers
     #[arg(long, value_name = "DIR:SIZE", conflicts_with_all = ["fast", "capacity", "against", "model"])]
     pmem: Option<Place>,
-    /// Persistent memory that --pmem stands for: pcm (100 ns a cache line read, 400 ns written) or nvdimm (as fast as memory). Cache
-    /// lines are counted then
+    /// Persistent memory that --pmem stands for: pcm (100 ns a cache line read, 400 ns written) or nvdimm (as fast as
+    /// memory). Cache lines are counted then
     #[arg(long, value_name = "MODEL", requires = "pmem")]
     pmem_model: Option<MemoryModel>,
     /// Memory for everything the store holds [default: 256MiB; with --against a tenth of the data]
@@ -130,8 +130,8 @@ pub(crate) struct Args {
     /// sync, interval:MS, os or unlogged
     #[arg(long, default_value = "os")]
     durability: Durability,
-    /// Tiers as slow as other devices, TIER=PRESET with commas (optane, nvme, sata, qlc, hdd; qlc*0.2 for a fifth of its
-    /// bandwidth and channels) or a TOML file; their bytes stay where they are, best in memory, such as --fast
+    /// Tiers as slow as other devices, TIER=PRESET with commas (optane, nvme, sata, qlc, hdd; qlc*0.2 for a fifth of
+    /// its bandwidth and channels) or a TOML file; their bytes stay where they are, best in memory, such as --fast
     /// /dev/shm/fast:1GiB
     #[arg(long, value_name = "MODEL")]
     model: Option<Models>,

@@ -1,5 +1,5 @@
-//! `cuesta contender`: a store of Cuesta's as one of those that `cuesta bench --against` and `cuesta repro` measure. It is
-//! started by these commands, and answers requests on its standard input (`cuesta_bench::contender`).
+//! `cuesta contender`: a store of Cuesta's as one of those that `cuesta bench --against` and `cuesta repro` measure. It
+//! is started by these commands, and answers requests on its standard input (`cuesta_bench::contender`).
 
 use crate::failure::{Failure, Outcome, Result};
 use crate::measure::ours::{Cuesta, MemoryModel};
@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// What is set otherwise than the requests say, with commas: a profile; approx, precise or random; promote=WHEN;
-    /// table=SIZE; memtable=SIZE; sector=BYTES; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; candidates=TABLES; floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL
-    /// for persistent memory as its only tier; log-free; forget-heat, so that nothing is known to be hot when it is opened
+    /// table=SIZE; memtable=SIZE; sector=BYTES; pinned=PERCENT; runs=NUMBER; log-runs=NUMBER; candidates=TABLES;
+    /// floors=NUMBER; level0=TABLES; filter=BITS; pmem=MODEL for persistent memory as its only tier; log-free;
+    /// forget-heat, so that nothing is known to be hot when it is opened
     #[arg(default_value = "")]
     variant: String,
 }

@@ -9,8 +9,8 @@ use std::io::{BufWriter, Write};
 
 /// Print every pair of every keyspace as JSON lines, for `load --format dump`.
 ///
-/// Or of one keyspace: {"key": …, "value": …} with "keyspace" where it is not the default one, and key_hex or value_hex for bytes that
-/// are no text.
+/// Or of one keyspace: {"key": …, "value": …} with "keyspace" where it is not the default one, and key_hex or value_hex
+/// for bytes that are no text.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]

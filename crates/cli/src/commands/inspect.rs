@@ -8,13 +8,15 @@ use std::path::PathBuf;
 
 /// Print one file of a store in words.
 ///
-/// Superblock (CUESTA), manifest, log, or either part of a table; or a table of a closed store by its number, wherever its parts are.
+/// Superblock (CUESTA), manifest, log, or either part of a table; or a table of a closed store by its number, wherever
+/// its parts are.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The file
     #[arg(conflicts_with = "table")]
     file: Option<PathBuf>,
-    /// The meta part that goes with a table's data part [default: that of the same number beside it; without any, blocks are told by their checksums]
+    /// The meta part that goes with a table's data part [default: that of the same number beside it; without any,
+    /// blocks are told by their checksums]
     #[arg(long, value_name = "FILE", requires = "file")]
     meta: Option<PathBuf>,
     /// The table of this number, as `explain` and the manifest name it

@@ -20,8 +20,8 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// Store the records of a file.
 ///
-/// The store is made if there is none; a record with the key of an earlier one replaces it. What was loaded is durable when the command
-/// ends.
+/// The store is made if there is none; a record with the key of an earlier one replaces it. What was loaded is durable
+/// when the command ends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Formats:

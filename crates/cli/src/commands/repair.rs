@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 /// Give up what is damaged, and make the rest whole.
 ///
-/// Says what is damaged in tables and slots of a closed store, and what is lost with it; with --accept-loss, gives that up and makes the
-/// rest whole, so that a store that does not open, or takes no more writes, does again. Of a key whose newest version is lost an older one
-/// counts again, if there is one. Exit code 3 if there is damage that stays.
+/// Says what is damaged in tables and slots of a closed store, and what is lost with it; with --accept-loss, gives that
+/// up and makes the rest whole, so that a store that does not open, or takes no more writes, does again. Of a key whose
+/// newest version is lost an older one counts again, if there is one. Exit code 3 if there is damage that stays.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Give up what is damaged, if no more than so many versions are lost with it: the number that was told. Copy the store's
-    /// directories first, if what is lost may be wanted again
+    /// Give up what is damaged, if no more than so many versions are lost with it: the number that was told. Copy the
+    /// store's directories first, if what is lost may be wanted again
     #[arg(long, value_name = "VERSIONS")]
     accept_loss: Option<u64>,
     /// Answer in JSON

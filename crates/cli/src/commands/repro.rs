@@ -16,8 +16,8 @@ const SCALE_MAX: f64 = 100.0;
 
 /// Run a paper's experiments again.
 ///
-/// Prints its numbers beside those measured here. Runs are kept in --results and not made again, so what was cut short can be gone on with; one that had not ended begins anew. Exits with 7 if a target
-/// is missed.
+/// Prints its numbers beside those measured here. Runs are kept in --results and not made again, so what was cut short
+/// can be gone on with; one that had not ended begins anew. Exits with 7 if a target is missed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Which paper
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// Print what there is, and run nothing
     #[arg(long)]
     list: bool,
-    /// Of the data: 1 is one or two million records where the paper has a hundred (nvlsm: ten where it has fifty or a hundred)
-    /// [default: each experiment's own, see --list; chosen for a whole paper to end within the hour]
+    /// Of the data: 1 is one or two million records where the paper has a hundred (nvlsm: ten where it has fifty or a
+    /// hundred) [default: each experiment's own, see --list; chosen for a whole paper to end within the hour]
     #[arg(long)]
     scale: Option<f64>,
     /// Of every choice
@@ -144,7 +144,8 @@ impl Args {
         write_whole(path, &(text + "\n"))
     }
 
-    /// Shows experiments one by one as they are done; what has been claimed until then goes to `claims` even if one fails.
+    /// Shows experiments one by one as they are done; what has been claimed until then goes to `claims` even if one
+    /// fails.
     fn run(&self, experiments: &[&Experiment], claims: &mut Vec<Claim>) -> Result<()> {
         let mut records = BTreeMap::new();
         let command: Vec<String> = std::env::args().skip(1).collect();

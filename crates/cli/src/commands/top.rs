@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Watch a store that is open in another process.
 ///
-/// What it does each second, and what it holds. Asks through a socket in the fast tier's directory, which only the owner of the store may
-/// use. Ends with Ctrl-C, or after --times looks.
+/// What it does each second, and what it holds. Asks through a socket in the fast tier's directory, which only the
+/// owner of the store may use. Ends with Ctrl-C, or after --times looks.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Seconds between two looks

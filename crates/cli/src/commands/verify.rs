@@ -9,8 +9,8 @@ use serde_json::json;
 
 /// Read every byte of every file and check it.
 ///
-/// Against its checksums and against the other files; the store must be closed. Exit code 3 if anything is wrong; each problem is printed
-/// with its file and offset.
+/// Against its checksums and against the other files; the store must be closed. Exit code 3 if anything is wrong; each
+/// problem is printed with its file and offset.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Answer in JSON

@@ -1,7 +1,8 @@
 //! What a configuration of modelled devices costs, and how long they last under what contenders wrote (PrismDB, §7.2).
 //!
-//! A store of 600 GB is reckoned with, of which the fast tier has the part that it had here of the data, and the capacity tier the rest. What a
-//! phase wrote for each of its operations, merges included, is what an operation of such a store writes.
+//! A store of 600 GB is reckoned with, of which the fast tier has the part that it had here of the data, and the
+//! capacity tier the rest. What a phase wrote for each of its operations, merges included, is what an operation of such
+//! a store writes.
 
 use super::run::{Plan, Record, Turn};
 use super::summary::turns;
@@ -143,7 +144,8 @@ mod tests {
             let wear = Wear { has, operations, written };
             of_wear(&plan(fast_bytes), "ours", &wear).into_iter().map(|of| of.years).collect()
         };
-        // 120 GB of Optane and 480 of QLC, a kilobyte an operation; they are made for five years of their drive writes a day.
+        // 120 GB of Optane and 480 of QLC, a kilobyte an operation; they are made for five years of their drive writes
+        // a day.
         let by_hand = |name, bytes: f64, load: f64| {
             let five_years = bytes * Spec::preset(name).unwrap().drive_writes_per_day * 5.0;
             five_years / (1000.0 * load)

@@ -1,9 +1,10 @@
-//! A memory group of the kernel's (a cgroup) for a contender: the same bound for each on all that its process takes, page cache that
-//! it goes through included. What needs more is ended by the kernel.
+//! A memory group of the kernel's (a cgroup) for a contender: the same bound for each on all that its process takes,
+//! page cache that it goes through included. What needs more is ended by the kernel.
 //!
-//! Not where a tier lies in memory itself: files there would be charged to whoever writes them. Both kinds of hierarchy are known.
-//! In the older one a group is made below ours; in the newer one beside ours, for there no group has both processes and groups with
-//! controllers. Making one takes the right to write there; where that is not given, there is none, and it is told why.
+//! Not where a tier lies in memory itself: files there would be charged to whoever writes them. Both kinds of hierarchy
+//! are known. In the older one a group is made below ours; in the newer one beside ours, for there no group has both
+//! processes and groups with controllers. Making one takes the right to write there; where that is not given, there is
+//! none, and it is told why.
 
 use crate::failure::{Failure, Result};
 use std::fs;
@@ -11,8 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a contender may take beyond its memory number: a part of that, for what stores do not count and for page cache that log files go
-/// through, and some bytes for its program, its clients and their latencies.
+/// What a contender may take beyond its memory number: a part of that, for what stores do not count and for page cache
+/// that log files go through, and some bytes for its program, its clients and their latencies.
 const BEYOND_PART: u64 = 4;
 const BEYOND_BYTES: u64 = 64 << 20;
 /// How names of groups begin; behind it is the number of the process that made it.
@@ -164,7 +165,8 @@ pub(crate) mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// A group of so many bytes, which can be made where a directory is let to be one; `None` where there can be none, which is told.
+    /// A group of so many bytes, which can be made where a directory is let to be one; `None` where there can be none,
+    /// which is told.
     pub(crate) fn made(bytes: u64) -> Option<MemoryGroup> {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let is_one = parent(&read("/proc/mounts"), &read("/proc/self/cgroup")).is_some_and(|(dir, kind)| {
@@ -219,7 +221,8 @@ pub(crate) mod tests {
         let (dir, beside) = (group.dir.clone(), group.dir.with_file_name(format!("{NAME}0-0")));
         drop(group);
         assert!(!dir.exists());
-        // Nobody is the process of number 0: what it seems to have left goes, and what one that is there has made does not.
+        // Nobody is the process of number 0: what it seems to have left goes, and what one that is there has made does
+        // not.
         fs::create_dir(&beside).unwrap();
         let (one, another) = (made(1 << 24).unwrap(), made(1 << 24).unwrap());
         assert!(!beside.exists() && one.dir.exists() && another.dir.exists());

@@ -66,7 +66,8 @@ struct Counting {
 pub(crate) struct Cuesta {
     pub(crate) db: Db,
     counting: Option<Counting>,
-    /// The first error of an operation, or of work in the background that was waited for. A benchmark knows it as text, which no exit code can be told from.
+    /// The first error of an operation, or of work in the background that was waited for. A benchmark knows it as text,
+    /// which no exit code can be told from.
     failed: Mutex<Option<cuesta::Error>>,
 }
 
@@ -84,8 +85,8 @@ impl Cuesta {
         Ok(Self { counting: Some(counting), ..Self::new(Db::open_in(options, world)?) })
     }
 
-    /// Cache lines of persistent memory by name: `touched:gets`, `touched:scans` and `touched` by everybody, each in lines and, with
-    /// `:bytes`, in bytes, and `lines:written` that were written back. None where it is not modelled.
+    /// Cache lines of persistent memory by name: `touched:gets`, `touched:scans` and `touched` by everybody, each in
+    /// lines and, with `:bytes`, in bytes, and `lines:written` that were written back. None where it is not modelled.
     pub(crate) fn touched(&self) -> BTreeMap<String, u64> {
         let Some(Counting { toll, gets, scans }) = &self.counting else { return BTreeMap::new() };
         let all = toll.touched();

@@ -259,8 +259,8 @@ fn plots(record: &Record, workload: Workload) -> std::result::Result<Vec<(String
     Ok(drawn)
 }
 
-/// What stores counted themselves: lookups by the container that answered them, blocks by whether they were cached, and bytes by tier and
-/// cause.
+/// What stores counted themselves: lookups by the container that answered them, blocks by whether they were cached, and
+/// bytes by tier and cause.
 fn counters(html: &mut String, record: &Record, workload: Workload) -> std::fmt::Result {
     for contender in &record.contenders {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Plots as SVG, drawn so that they can be read on a phone and in print: few ticks, large letters, and lines that differ in
-//! lightness too.
+//! Plots as SVG, drawn so that they can be read on a phone and in print: few ticks, large letters, and lines that
+//! differ in lightness too.
 
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::coord::types::RangedCoordf64;

@@ -1,7 +1,9 @@
-//! A contender: a process that answers requests (`cuesta_bench::contender`), under the preloaded library that counts what it
-//! asks of devices and makes these as slow as their models. Without models it need not be there; nothing is counted then.
+//! A contender: a process that answers requests (`cuesta_bench::contender`), under the preloaded library that counts
+//! what it asks of devices and makes these as slow as their models. Without models it need not be there; nothing is
+//! counted then.
 //!
-//! Where the kernel lets us, each is in a memory group (`super::memory_group`). One that says nothing for half an hour is ended.
+//! Where the kernel lets us, each is in a memory group (`super::memory_group`). One that says nothing for half an hour
+//! is ended.
 //!
 //! Library and peers are looked for beside this program, or where `CUESTA_PRELOAD` and `CUESTA_PEERS` say.
 
@@ -21,7 +23,8 @@ use std::time::Duration;
 const PEERS: [&str; 3] = ["rocksdb", "fjall", "redb"];
 /// Cuesta's own name among contenders.
 pub(crate) const CUESTA: &str = "cuesta";
-/// Who says nothing for so long is taken to hang: operations are told of as they are done, merges come to an end, and so does a process.
+/// Who says nothing for so long is taken to hang: operations are told of as they are done, merges come to an end, and
+/// so does a process.
 const SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 /// Names of the files beside this program.
 const LIBRARY: &str = "libcuesta_preload.so";
@@ -111,8 +114,8 @@ pub(crate) fn maps_its_tier(kind: &str) -> bool {
     split(kind).1.split(',').any(|word| word.starts_with("pmem="))
 }
 
-/// The library for this contender. One that maps its tier has none: the library refuses mappings, which get around what it counts, and
-/// cache lines are counted by the contender itself.
+/// The library for this contender. One that maps its tier has none: the library refuses mappings, which get around what
+/// it counts, and cache lines are counted by the contender itself.
 fn library_of(kind: &str, devices: &Devices) -> Result<Option<PathBuf>> {
     if maps_its_tier(kind) { Ok(None) } else { library(devices) }
 }
@@ -140,7 +143,8 @@ fn command(kind: &str) -> Result<Command> {
 }
 
 impl Process {
-    /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path; in a memory group of so many bytes.
+    /// Starts a contender whose tiers lie in `fast` and `capacity` under `dir`, an absolute path; in a memory group of
+    /// so many bytes.
     pub(crate) fn start(
         name: &str,
         kind: &str,

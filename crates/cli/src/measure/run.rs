@@ -1,10 +1,10 @@
 //! Contenders taking turns.
 //!
-//! Every contender has directories and a process of its own. Each loads its store once; then, for each workload, each opens
-//! its store anew, warms up, and they take turns, round by round, the other way about in every second round. A turn ends when
-//! its store has no work left, so that nobody works in another's turn; what that took is part of it. A plan may have stores killed
-//! instead of closed, for what opening takes then. Where only the load
-//! is measured, each turn loads into empty directories.
+//! Every contender has directories and a process of its own. Each loads its store once; then, for each workload, each
+//! opens its store anew, warms up, and they take turns, round by round, the other way about in every second round. A
+//! turn ends when its store has no work left, so that nobody works in another's turn; what that took is part of it. A
+//! plan may have stores killed instead of closed, for what opening takes then. Where only the load is measured, each
+//! turn loads into empty directories.
 //!
 //! Workloads that insert come last, whatever order they were named in.
 
@@ -37,8 +37,8 @@ pub(crate) struct Plan {
     /// A load of the records; other phases are like it, of their workload and length.
     pub(crate) load: Config,
     pub(crate) rounds: u64,
-    /// Whether stores are killed instead of closed, with nothing left to do, before each workload is opened for. Not for those on modelled
-    /// devices, whose counts would be lost.
+    /// Whether stores are killed instead of closed, with nothing left to do, before each workload is opened for. Not
+    /// for those on modelled devices, whose counts would be lost.
     pub(crate) killed: bool,
     /// Whether contenders may be in memory groups, where there can be some.
     pub(crate) grouped: bool,
@@ -61,8 +61,8 @@ pub(crate) struct Stage {
     pub(crate) workload: Workload,
     /// Before anything is measured.
     pub(crate) warm_up: Option<Length>,
-    /// Updates before each turn that are no part of it: so that turns find level 0 as full as it happens to be, and not all of them as
-    /// full as it was when the load ended.
+    /// Updates before each turn that are no part of it: so that turns find level 0 as full as it happens to be, and not
+    /// all of them as full as it was when the load ended.
     pub(crate) updates: Option<u64>,
     /// Of each turn.
     pub(crate) turn: Length,
@@ -285,7 +285,8 @@ pub(crate) fn entries(peers: &[String]) -> Result<Vec<Entry>> {
     Ok(all)
 }
 
-/// Lets all take their turns; what was measured until then goes to `record` even if one fails. Each workload's lines go to `say` once it is done.
+/// Lets all take their turns; what was measured until then goes to `record` even if one fails. Each workload's lines go
+/// to `say` once it is done.
 pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
     let dir = std::path::absolute(&plan.dir).map_err(Failure::io(format!("find {}", plan.dir.display())))?;
     let mut players = Vec::new();

@@ -1,5 +1,5 @@
-//! Experiments of the papers, run again: what a paper measured is a [`Run`] of contenders here, and what it says of it are
-//! [`Claim`]s on the run's record. Runs are kept in files, so that what was measured once need not be again.
+//! Experiments of the papers, run again: what a paper measured is a [`Run`] of contenders here, and what it says of it
+//! are [`Claim`]s on the run's record. Runs are kept in files, so that what was measured once need not be again.
 
 mod numbers;
 pub(crate) mod nvlsm;

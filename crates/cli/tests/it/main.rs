@@ -300,7 +300,8 @@ fn a_benchmark_runs_and_empties_only_what_it_made() {
     assert!(code == 6 && told.contains("no benchmark made"), "{told}");
 }
 
-/// Runs a command in a directory `small` of `mebibytes`, or says why there can be none. The file system goes with the process.
+/// Runs a command in a directory `small` of `mebibytes`, or says why there can be none. The file system goes with the
+/// process.
 fn on_a_small_disk(shell: &Shell, mebibytes: u64, args: &[&str]) -> Option<Output> {
     std::fs::create_dir_all(shell.path().join("small")).unwrap();
     let script = format!("mount -t tmpfs -o size={mebibytes}m tmpfs small && exec \"$@\"");

@@ -1,12 +1,13 @@
 //! Files in persistent memory, beside the ordinary files of a directory.
 //!
-//! Which of the names are in memory is said when the directory is made. Such a file is an extent and a length; neither is
-//! written down here, so a store remembers both in its manifest and claims the file at the next open. Creating, removing and
-//! renaming one is therefore nothing that could be lost in a crash: a file that nobody claims is free space.
+//! Which of the names are in memory is said when the directory is made. Such a file is an extent and a length; neither
+//! is written down here, so a store remembers both in its manifest and claims the file at the next open. Creating,
+//! removing and renaming one is therefore nothing that could be lost in a crash: a file that nobody claims is free
+//! space.
 //!
-//! A write stores the bytes and notes their range; a sync writes the ranges' lines back, each once, and ends with one fence. A
-//! file that outgrows its extent takes the pages behind it if they are free, and others if not; who says beforehand how much will
-//! come ([`Device::reserve`]) mostly has it in one piece.
+//! A write stores the bytes and notes their range; a sync writes the ranges' lines back, each once, and ends with one
+//! fence. A file that outgrows its extent takes the pages behind it if they are free, and others if not; who says
+//! beforehand how much will come ([`Device::reserve`]) mostly has it in one piece.
 
 use super::dirty::Dirty;
 use super::own::OwnFile;
@@ -47,8 +48,8 @@ struct MappedFile {
     region: Arc<Region>,
     /// Its length, for those who list it while it is being written.
     len: AtomicU64,
-    /// Held while its bytes are stored and persisted, so wanted by one thread at a time: its writer, then its readers, who
-    /// take it for a moment.
+    /// Held while its bytes are stored and persisted, so wanted by one thread at a time: its writer, then its readers,
+    /// who take it for a moment.
     body: Mutex<Body>,
 }
 
@@ -76,8 +77,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MappedDirectory {
-    /// `files`, but for those whose names begin with one of `prefixes`: these are in `region`; and those that `own` names are
-    /// written through mappings.
+    /// `files`, but for those whose names begin with one of `prefixes`: these are in `region`; and those that `own`
+    /// names are written through mappings.
     pub fn new(
         files: Arc<dyn Directory>,
         region: Arc<Region>,
@@ -91,8 +92,8 @@ impl MappedDirectory {
         self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// Who has `name` open as a file with a mapping of its own goes on without: one at a time maps a file, and by the name that
-    /// it has.
+    /// Who has `name` open as a file with a mapping of its own goes on without: one at a time maps a file, and by the
+    /// name that it has.
     fn unmap(&self, name: &str) {
         let opened = locked(&self.opened).remove(name);
         if let Some(file) = opened.as_ref().and_then(Weak::upgrade) {

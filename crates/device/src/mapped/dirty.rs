@@ -6,7 +6,8 @@ use std::ops::Range;
 /// Ranges that are noted apart; more become one.
 const RANGES_MAX: usize = 64;
 
-/// Ranges of a file that were stored to since they were last written back, as whole cache lines: in order, apart from each other.
+/// Ranges of a file that were stored to since they were last written back, as whole cache lines: in order, apart from
+/// each other.
 #[derive(Debug, Default)]
 pub(super) struct Dirty(Vec<Range<u64>>);
 

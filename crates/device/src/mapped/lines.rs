@@ -1,9 +1,10 @@
 //! Which cache lines of persistent memory a thread touches, and what they cost more than ordinary memory's.
 //!
-//! A processor does not say how often a program reached into which memory, so who reads a view says it ([`crate::View::touch`]).
-//! Lines are counted once for each operation ([`begin_operation`]): the next touches are in the processor's cache.
-//! Where memory stands for slower memory, each line is a debt, and what a thread owes is spun off when it is above a microsecond, as a
-//! clock cannot be asked for less. Views of memory that is what it is count nothing.
+//! A processor does not say how often a program reached into which memory, so who reads a view says it
+//! ([`crate::View::touch`]). Lines are counted once for each operation ([`begin_operation`]): the next touches are in
+//! the processor's cache. Where memory stands for slower memory, each line is a debt, and what a thread owes is spun
+//! off when it is above a microsecond, as a clock cannot be asked for less. Views of memory that is what it is count
+//! nothing.
 
 use super::LINE_BYTES;
 use cuesta_sched::Sched;
@@ -116,8 +117,8 @@ impl Toll {
         Self { timing, sched: sched.clone(), told: Default::default() }
     }
 
-    /// What all threads have touched, but for the last lines of each, 128 at most, which it has not told yet. A thread tells the toll
-    /// that it pays to at that moment.
+    /// What all threads have touched, but for the last lines of each, 128 at most, which it has not told yet. A thread
+    /// tells the toll that it pays to at that moment.
     pub fn touched(&self) -> Touched {
         let [lines, bytes, written] = self.told.each_ref().map(|count| count.load(Ordering::Relaxed));
         Touched { lines, bytes, written }

@@ -1,14 +1,14 @@
 //! A file of the operating system, mapped.
 //!
 //! Where the file system maps the medium itself (DAX), the kernel is asked for a mapping whose pages are durable places
-//! (`MAP_SYNC`, see mmap(2)); then stores are made durable by writing their cache lines back, and a fence behind the last
-//! (`clwb`, or what older processors have instead, then `sfence`: Intel's Software Developer's Manual, volume 2, on either).
-//! Elsewhere `msync` writes pages back.
+//! (`MAP_SYNC`, see mmap(2)); then stores are made durable by writing their cache lines back, and a fence behind the
+//! last (`clwb`, or what older processors have instead, then `sfence`: Intel's Software Developer's Manual, volume 2,
+//! on either). Elsewhere `msync` writes pages back.
 //!
-//! The mapping is as long as it should be from the start, the file from [`Memory::allot`] on, with its blocks allocated where the file
-//! system can: so that a full disk shows when the store is opened and not at a store instruction, and a file that was cut short is
-//! seen to be short. What can still go wrong under a mapping (somebody cuts the file short, the medium fails) raises SIGBUS; see
-//! `signal`.
+//! The mapping is as long as it should be from the start, the file from [`Memory::allot`] on, with its blocks allocated
+//! where the file system can: so that a full disk shows when the store is opened and not at a store instruction, and a
+//! file that was cut short is seen to be short. What can still go wrong under a mapping (somebody cuts the file short,
+//! the medium fails) raises SIGBUS; see `signal`.
 
 #![expect(unsafe_code, reason = "mapping memory is unsafe by nature")]
 
@@ -105,12 +105,13 @@ pub struct Mapping {
     /// Where views are put together; made when one is.
     window: OnceLock<Arc<Window>>,
     file: File,
-    /// What it protects is shared by all who map the file, in this process and in others. A file of a directory that somebody has
-    /// locked has none.
+    /// What it protects is shared by all who map the file, in this process and in others. A file of a directory that
+    /// somebody has locked has none.
     _lock: Option<FileLock>,
 }
 
-/// Files of a directory of the operating system, each mapped by itself. One at a time may map one of them: the directory has to be locked.
+/// Files of a directory of the operating system, each mapped by itself. One at a time may map one of them: the
+/// directory has to be locked.
 #[derive(Debug)]
 pub struct FileMaps {
     path: PathBuf,
@@ -142,8 +143,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `path`, which is made if need be; all of a longer file is mapped. Of a shorter one the bytes behind its end are there from
-    /// [`Memory::allot`] on.
+    /// Maps `path`, which is made if need be; all of a longer file is mapped. Of a shorter one the bytes behind its end
+    /// are there from [`Memory::allot`] on.
     ///
     /// # Errors
     /// `WouldBlock` when it is mapped already; what the operating system says.
@@ -151,8 +152,8 @@ impl Mapping {
         Self::open_as(path, bytes, None, true)
     }
 
-    /// As [`Mapping::open`], for memory that stands for persistent memory in measurements: cache lines are written back even where
-    /// that makes nothing durable, and what is touched is counted and paid for by `toll`.
+    /// As [`Mapping::open`], for memory that stands for persistent memory in measurements: cache lines are written back
+    /// even where that makes nothing durable, and what is touched is counted and paid for by `toll`.
     ///
     /// # Errors
     /// As [`Mapping::open`].
@@ -165,7 +166,8 @@ impl Mapping {
         options.read(true).write(true).create(is_alone).truncate(false).mode(0o600);
         let mut open =
             |flags: OFlags| options.custom_flags((flags | OFlags::NOFOLLOW).bits() as i32).open(path);
-        // Mapping a file counts as reading it. What the file system writes for that it would write while nobody can map anything.
+        // Mapping a file counts as reading it. What the file system writes for that it would write while nobody can map
+        // anything.
         let file = match open(OFlags::NOATIME) {
             // Only who owns a file may ask for it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(OFlags::empty())?,
@@ -310,8 +312,8 @@ impl Memory for Mapping {
 
     unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let to = self.address(at, bytes.len())?;
-        // SAFETY: the target is in the mapping, and the caller's alone; what is copied lies elsewhere, or a view of it would
-        // break the caller's promise.
+        // SAFETY: the target is in the mapping, and the caller's alone; what is copied lies elsewhere, or a view of it
+        // would break the caller's promise.
         unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(())
     }
@@ -337,7 +339,8 @@ impl Memory for Mapping {
                     self.address(range.start, (range.end - range.start) as usize)?;
                 }
                 let (bytes, holder) = self.window()?.assemble(&self.file, ranges, holder)?;
-                // SAFETY: mapped as long as the new holder lives, which keeps the one with the promise that nobody writes here.
+                // SAFETY: mapped as long as the new holder lives, which keeps the one with the promise that nobody
+                // writes here.
                 unsafe { View::new(bytes, holder) }
             }
         };
@@ -433,7 +436,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // First: whatever is mapped in its place next is not ours.
         drop(self.guard.take());
-        // SAFETY: mapped by `open_as` with this length; views hold the region, and the region this, so nobody looks any more.
+        // SAFETY: mapped by `open_as` with this length; views hold the region, and the region this, so nobody looks any
+        // more.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

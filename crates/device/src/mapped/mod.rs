@@ -1,14 +1,14 @@
 //! Persistent memory: files that lie in one mapping, are written byte by byte and read where they lie.
 //!
-//! - [`Memory`] is the mapping itself, and what makes its bytes durable: [`Mapping`] for a file of the operating system, and
-//!   the simulated disk's own.
+//! - [`Memory`] is the mapping itself, and what makes its bytes durable: [`Mapping`] for a file of the operating
+//!   system, and the simulated disk's own.
 //! - A [`Region`] deals its pages out as extents. Which extents are in use is known to whoever names them (a store's
 //!   manifest): after an open they are claimed one by one, and the rest is free.
-//! - [`MappedDirectory`] makes files of extents beside the ordinary files of a directory. Of these some can have a mapping of their
-//!   own ([`OwnFiles`]): logs, which are written on and on and are never viewed.
+//! - [`MappedDirectory`] makes files of extents beside the ordinary files of a directory. Of these some can have a
+//!   mapping of their own ([`OwnFiles`]): logs, which are written on and on and are never viewed.
 //!
-//! A file of extents is written, frozen by its first [`crate::Device::view`], and never written again. So nothing is ever written
-//! under a view, and what a crash may leave half written is in no extent that anybody names.
+//! A file of extents is written, frozen by its first [`crate::Device::view`], and never written again. So nothing is
+//! ever written under a view, and what a crash may leave half written is in no extent that anybody names.
 
 mod directory;
 mod dirty;
@@ -70,23 +70,23 @@ pub trait Memory: Send + Sync + Debug {
     /// Nobody writes these bytes meanwhile.
     unsafe fn load(&self, at: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// The bytes of these ranges, where they lie, as if they lay one behind the other. All of them but the last are whole pages,
-    /// and begin with one.
+    /// The bytes of these ranges, where they lie, as if they lay one behind the other. All of them but the last are
+    /// whole pages, and begin with one.
     ///
     /// # Safety
     /// Nobody writes these bytes as long as `holder` lives, and it keeps this memory.
     unsafe fn view(&self, ranges: &[Range<u64>], holder: Arc<dyn Holder>) -> io::Result<View>;
 
-    /// Sends what was stored to these ranges on its way to the medium; a [`Memory::fence`] waits until it is there. After an error
-    /// another call proves nothing.
+    /// Sends what was stored to these ranges on its way to the medium; a [`Memory::fence`] waits until it is there.
+    /// After an error another call proves nothing.
     fn write_back(&self, ranges: &[Range<u64>]) -> io::Result<()>;
 
-    /// When it returns `Ok`, what this thread has had written back of these ranges, by calls with the same, is durable, and so it
-    /// is before anything that is stored from here on. After an error another call proves nothing.
+    /// When it returns `Ok`, what this thread has had written back of these ranges, by calls with the same, is durable,
+    /// and so it is before anything that is stored from here on. After an error another call proves nothing.
     fn fence(&self, ranges: &[Range<u64>]) -> io::Result<()>;
 
-    /// When it returns `Ok`, what had been stored to these ranges is durable: all lines are written back, then one fence. After an
-    /// error another call proves nothing.
+    /// When it returns `Ok`, what had been stored to these ranges is durable: all lines are written back, then one
+    /// fence. After an error another call proves nothing.
     fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
         self.write_back(ranges)?;
         if planted::leaves_out(LeftOut::Fence) { Ok(()) } else { self.fence(ranges) }

@@ -1,12 +1,12 @@
 //! A file of a directory that is written through a mapping of its own: a log in persistent memory.
 //!
-//! Its name and its length are the file system's, as for any file, so nobody has to remember where it lies. It is as long as what is reserved
-//! of it ([`Device::reserve`]), and that is mapped; there a write is a copy into memory and no system call, and a sync writes back the
-//! lines that were stored to, each once, and ends with one fence. What is written behind, what changes the length, and the next
-//! sync, or the first, are calls to the file.
+//! Its name and its length are the file system's, as for any file, so nobody has to remember where it lies. It is as
+//! long as what is reserved of it ([`Device::reserve`]), and that is mapped; there a write is a copy into memory and no
+//! system call, and a sync writes back the lines that were stored to, each once, and ends with one fence. What is
+//! written behind, what changes the length, and the next sync, or the first, are calls to the file.
 //!
-//! Reads go to the file: a log is read before it is written, and both show the same bytes. Whoever opens the file anew is the one who
-//! maps it; who had it before goes on by calls to the file.
+//! Reads go to the file: a log is read before it is written, and both show the same bytes. Whoever opens the file anew
+//! is the one who maps it; who had it before goes on by calls to the file.
 
 #![expect(unsafe_code, reason = "memory is unsafe by its contract; here one file has it for itself")]
 
@@ -31,7 +31,8 @@ struct Body {
     memory: Option<Box<dyn Memory>>,
     /// What was stored to it.
     dirty: Dirty,
-    /// There may be more to be made durable than that: the length, what was stored to an earlier mapping, or by another.
+    /// There may be more to be made durable than that: the length, what was stored to an earlier mapping, or by
+    /// another.
     is_more: bool,
     /// Somebody else may map the file, or it has another name.
     is_unmapped: bool,
@@ -83,7 +84,8 @@ impl Device for OwnFile {
             body.is_more = true;
             return self.file.write_at(bytes, offset);
         };
-        // SAFETY: one of those who have the file open maps it (`MappedDirectory::opened`), nobody views it, and the lock is held.
+        // SAFETY: one of those who have the file open maps it (`MappedDirectory::opened`), nobody views it, and the
+        // lock is held.
         unsafe { memory.store(offset, bytes) }?;
         memory.check()?;
         body.dirty.note(offset..end);

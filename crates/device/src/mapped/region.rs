@@ -1,8 +1,8 @@
 //! A mapping whose pages are dealt out as extents.
 //!
-//! An [`Extent`] is the sole right to its pages; it gives them back when it is dropped. Who has one may write to it; made an
-//! `Arc`, it is written no more and may be viewed. This is what makes views sound: extents of a region never overlap, and writing
-//! wants one by `&mut`.
+//! An [`Extent`] is the sole right to its pages; it gives them back when it is dropped. Who has one may write to it;
+//! made an `Arc`, it is written no more and may be viewed. This is what makes views sound: extents of a region never
+//! overlap, and writing wants one by `&mut`.
 
 #![expect(unsafe_code, reason = "extents are what keeps writers and readers of one mapping apart")]
 
@@ -166,8 +166,8 @@ impl Extent {
     /// The first `bytes`, where they lie; the extent is not written again.
     pub(super) fn view(self: &Arc<Self>, bytes: u64) -> io::Result<View> {
         let ranges = self.within(0, bytes)?;
-        // SAFETY: who holds the view holds this extent by `Arc`, so nobody has it by `&mut` meanwhile; and the extent keeps the
-        // region with its memory.
+        // SAFETY: who holds the view holds this extent by `Arc`, so nobody has it by `&mut` meanwhile; and the extent
+        // keeps the region with its memory.
         unsafe { self.region.memory.view(&ranges, self.clone()) }
     }
 

@@ -1,10 +1,10 @@
 //! SIGBUS inside mappings.
 //!
-//! The kernel raises it where a mapped file has no byte any more: somebody cut it short, or its medium failed. For a mapping
-//! that is guarded the handler notes the loss and puts a page of zeros in the place, so that the instruction that was
-//! interrupted goes on; who has read asks [`Guard::is_lost`] before the bytes are believed. The note is made before the page
-//! is: who sees zeros sees the note. Any other SIGBUS goes to whoever had the signal before, and so does one that somebody sent: it
-//! has no address.
+//! The kernel raises it where a mapped file has no byte any more: somebody cut it short, or its medium failed. For a
+//! mapping that is guarded the handler notes the loss and puts a page of zeros in the place, so that the instruction
+//! that was interrupted goes on; who has read asks [`Guard::is_lost`] before the bytes are believed. The note is made
+//! before the page is: who sees zeros sees the note. Any other SIGBUS goes to whoever had the signal before, and so
+//! does one that somebody sent: it has no address.
 //!
 //! The handler does what a handler may: it reads and writes atomics, and makes two system calls.
 
@@ -74,8 +74,8 @@ fn install() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = DONE.get_or_init(|| {
         let failed = || Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL));
-        // SAFETY: a `sigaction` is plain data, for which zeros are a value; the first call only reads, the second installs a
-        // handler of the kind that its flags say.
+        // SAFETY: a `sigaction` is plain data, for which zeros are a value; the first call only reads, the second
+        // installs a handler of the kind that its flags say.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) != 0 {
@@ -150,8 +150,8 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
         }
         // A fault cannot be ignored, but what was sent can.
         Some((libc::SIG_IGN, _)) if !is_fault => {}
-        // Nobody wanted it, and the process ends as it would have: the instruction is tried again, or the signal, which waits
-        // for this handler's end, comes again.
+        // Nobody wanted it, and the process ends as it would have: the instruction is tried again, or the signal, which
+        // waits for this handler's end, comes again.
         _ => {
             // SAFETY: the default action; both calls are allowed in a handler.
             unsafe {

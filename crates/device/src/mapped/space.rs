@@ -1,8 +1,8 @@
 //! Which pages of a region are free.
 //!
-//! A map from where free ranges begin to where they end, in which neighbours are one range, and the same ranges by size. Taking
-//! finds the smallest that is large enough, the lowest of these; so large ones stay whole as long as others do. Everything is
-//! logarithmic in the number of free ranges.
+//! A map from where free ranges begin to where they end, in which neighbours are one range, and the same ranges by
+//! size. Taking finds the smallest that is large enough, the lowest of these; so large ones stay whole as long as
+//! others do. Everything is logarithmic in the number of free ranges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -59,7 +59,8 @@ impl Space {
         self.take_at(start..start + bytes).then_some(start)
     }
 
-    /// Takes so many bytes: in one piece, or in as few as there are, the longest first; none if they are more than `most`.
+    /// Takes so many bytes: in one piece, or in as few as there are, the longest first; none if they are more than
+    /// `most`.
     pub(super) fn take_pieces(&mut self, bytes: u64, most: usize) -> Option<Vec<Range<u64>>> {
         if let Some(at) = self.take(bytes) {
             return Some(std::iter::once(at..at + bytes).collect());

@@ -1,8 +1,8 @@
 //! Views of several pieces of a mapped file, put together where addresses are free.
 //!
-//! A window is a stretch of addresses with nothing behind them. Pieces of the file are mapped a second time into a part of it,
-//! one behind the other, and only to be read; when nobody looks at them any more the part is free again. One guard is enough
-//! for all of them (`signal`).
+//! A window is a stretch of addresses with nothing behind them. Pieces of the file are mapped a second time into a part
+//! of it, one behind the other, and only to be read; when nobody looks at them any more the part is free again. One
+//! guard is enough for all of them (`signal`).
 
 #![expect(unsafe_code, reason = "mapping memory is unsafe by nature")]
 
@@ -81,8 +81,8 @@ impl Window {
         let mut place = start;
         for range in ranges {
             let bytes = (range.end - range.start) as usize;
-            // SAFETY: these addresses are the window's and were taken above, so nobody looks at what is replaced; the file's
-            // pages are not written as long as the holder lives, as the caller has promised.
+            // SAFETY: these addresses are the window's and were taken above, so nobody looks at what is replaced; the
+            // file's pages are not written as long as the holder lives, as the caller has promised.
             unsafe {
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
                 mmap(place.as_ptr().cast(), bytes, ProtFlags::READ, flags, file, range.start)?;

@@ -1,9 +1,10 @@
-//! Simulated persistent memory: a file of the disk of which a store changes a few bytes, and of which only those lines become
-//! durable whose write-back a fence ends.
+//! Simulated persistent memory: a file of the disk of which a store changes a few bytes, and of which only those lines
+//! become durable whose write-back a fence ends.
 //!
-//! What was stored is pending like any other change until a fence ends its write-back: a power cut keeps, loses or tears each store for
-//! itself, in any order, and at every eight bytes. A store and a fence are operations of the disk, at which it can be cut or
-//! made to fail. A view is a copy of what was there when it was made, since nothing is written under one.
+//! What was stored is pending like any other change until a fence ends its write-back: a power cut keeps, loses or
+//! tears each store for itself, in any order, and at every eight bytes. A store and a fence are operations of the disk,
+//! at which it can be cut or made to fail. A view is a copy of what was there when it was made, since nothing is
+//! written under one.
 
 use super::state::FileId;
 use super::{SimDisk, power_cut};
@@ -27,8 +28,8 @@ struct SimMemory {
 }
 
 impl SimDisk {
-    /// The file `name` as memory of `bytes` bytes, or as long as it is; made, durable and empty, if there is none. To be asked for anew
-    /// after a cut or a kill.
+    /// The file `name` as memory of `bytes` bytes, or as long as it is; made, durable and empty, if there is none. To
+    /// be asked for anew after a cut or a kill.
     pub fn memory(&self, tier: usize, name: &str, bytes: u64) -> Box<dyn Memory> {
         let (id, kept_bytes) = self.with(|state| state.memory(tier, name));
         SimMemory::new(self, tier, name, id, (bytes.max(kept_bytes), kept_bytes))

@@ -146,7 +146,8 @@ impl File {
         }
     }
 
-    /// Settles what is pending in these ranges up to a change each, and leaves the rest: it is durable from now on, or counts as clean and is not.
+    /// Settles what is pending in these ranges up to a change each, and leaves the rest: it is durable from now on, or
+    /// counts as clean and is not.
     fn settle_in(&mut self, ranges: &[(Range<u64>, u64)], is_durable: bool) {
         for pending in std::mem::take(&mut self.pending) {
             let Change::Data { offset, bytes } = pending.change else {
@@ -527,7 +528,8 @@ impl State {
         file.written_back.extend(ranges.iter().map(|range| (range.clone(), now)));
     }
 
-    /// Makes what was written back of these ranges of a file that is memory durable. It can fail or lie, as a sync does.
+    /// Makes what was written back of these ranges of a file that is memory durable. It can fail or lie, as a sync
+    /// does.
     pub(super) fn fence(&mut self, id: FileId, ranges: &[Range<u64>]) -> io::Result<()> {
         let under_way = &mut self.file(id)?.written_back;
         let mut ended: Vec<_> = under_way.extract_if(.., |(range, _)| ranges.contains(range)).collect();

@@ -21,7 +21,8 @@ pub enum Survival {
     None,
     /// Everything, as if the power had waited for the caches.
     All,
-    /// Each change for itself: kept, lost, or (data) torn at 512 bytes, in memory at 8. How much is kept is drawn for each cut.
+    /// Each change for itself: kept, lost, or (data) torn at 512 bytes, in memory at 8. How much is kept is drawn for
+    /// each cut.
     Random,
     /// Just this one.
     Only(usize),

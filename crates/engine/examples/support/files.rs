@@ -1,4 +1,5 @@
-//! Files of a closed store, for examples that measure how long it takes to open: out of the kernel's cache, and read in sequence.
+//! Files of a closed store, for examples that measure how long it takes to open: out of the kernel's cache, and read in
+//! sequence.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -21,7 +22,8 @@ pub(crate) fn evict(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the files whose names begin so, one after the other: their bytes, and how long it took. `seen` is told each piece.
+/// Reads the files whose names begin so, one after the other: their bytes, and how long it took. `seen` is told each
+/// piece.
 pub(crate) fn read(dir: &Path, prefix: &str, mut seen: impl FnMut(&[u8])) -> io::Result<(u64, Duration)> {
     let (mut buffer, mut bytes, begun) = (vec![0; BUFFER_BYTES], 0, Instant::now());
     for file in fs::read_dir(dir)? {

@@ -1,8 +1,9 @@
 //! Blocks in memory.
 //!
 //! Blocks of up to a page live in frames of 4 KiB, and large ones in pages of their own, which come from the system and
-//! go back to it, so a cache that turns over does not fragment memory; those between are on the heap. So are filters and indexes of up to half
-//! a page: a frame would make them many times as large, and they stay while data comes and goes.
+//! go back to it, so a cache that turns over does not fragment memory; those between are on the heap. So are filters
+//! and indexes of up to half a page: a frame would make them many times as large, and they stay while data comes and
+//! goes.
 
 use cuesta_device::AlignedBuf;
 use std::fmt;

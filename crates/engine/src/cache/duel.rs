@@ -1,10 +1,10 @@
 //! What point reads should leave in the cache, objects or blocks, found out by trying both.
 //!
-//! Of one block in so many, point reads are played a second time against two small caches that hold names and weights only:
-//! one keeps blocks, the other objects and, as the real one does, the blocks that were met last. Each has the share of the
-//! real cache's budget that these blocks are of all. Whichever has found more of late says what the real one does. Where
-//! some records are hot, objects win, since a block's other records take no room; where all are alike, small records do
-//! better in blocks, which cost less besides their bytes.
+//! Of one block in so many, point reads are played a second time against two small caches that hold names and weights
+//! only: one keeps blocks, the other objects and, as the real one does, the blocks that were met last. Each has the
+//! share of the real cache's budget that these blocks are of all. Whichever has found more of late says what the real
+//! one does. Where some records are hot, objects win, since a block's other records take no room; where all are alike,
+//! small records do better in blocks, which cost less besides their bytes.
 //!
 //! The idea is that of set dueling: Qureshi et al., "Adaptive insertion policies for high performance caching", ISCA 2007.
 //! A read of a block that is not in the sample costs one hash of two numbers; one that is, about three lookups.

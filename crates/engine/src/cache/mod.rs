@@ -1,10 +1,10 @@
 //! The cache: blocks and objects under one budget and one admission.
 //!
 //! Scans leave the blocks that they read, and so do indexes and filters; a point read leaves its object, key and value,
-//! so that a hot record takes no more room than its own ([`object`]). Where that serves worse, since no record is hotter
-//! than others or each is nearly a block, point reads leave blocks, too; which of the two it is, is tried out all the time
-//! ([`duel`]). A part of the budget holds the blocks that point reads met last, for reads of neighbours. Hit ratios on
-//! traces, and why so: `docs/decisions/0009-objects-in-the-cache.md`.
+//! so that a hot record takes no more room than its own ([`object`]). Where that serves worse, since no record is
+//! hotter than others or each is nearly a block, point reads leave blocks, too; which of the two it is, is tried out
+//! all the time ([`duel`]). A part of the budget holds the blocks that point reads met last, for reads of neighbours.
+//! Hit ratios on traces, and why so: `docs/decisions/0009-objects-in-the-cache.md`.
 //!
 //! What it may hold together is what others leave of the memory number (`memory`). Admission and eviction are
 //! quick_cache's: a small queue for newcomers in front of a clock for what was used again, so a scan passes through
@@ -47,10 +47,10 @@ const LAST_SHARE: u64 = 32;
 const BOOKS_SHARE: u64 = 24;
 /// A value becomes an object if it weighs at most so many quarters of its block.
 const OBJECT_QUARTERS: usize = 3;
-/// Of the objects that reads find in the store below the memtable, one in so many is kept. What lies there is hot, and has
-/// been read from the fast tier; if the cache kept each, it would have the same objects once more, and those that are
-/// hottest among the others would be read from the capacity tier every time. So what costs little to read has to be asked
-/// for more often to be kept (an inclusive cache: Wong and Wilkes, "My cache or yours?", USENIX ATC 2002).
+/// Of the objects that reads find in the store below the memtable, one in so many is kept. What lies there is hot, and
+/// has been read from the fast tier; if the cache kept each, it would have the same objects once more, and those that
+/// are hottest among the others would be read from the capacity tier every time. So what costs little to read has to be
+/// asked for more often to be kept (an inclusive cache: Wong and Wilkes, "My cache or yours?", USENIX ATC 2002).
 const FOUND_KEPT: u64 = 16;
 /// A change of what it may have that is less than one part in so many of it waits.
 const FIT_SHARE: u64 = 64;
@@ -293,8 +293,8 @@ impl Cache {
         &self.memory
     }
 
-    /// Gives up what others hold by now, or takes what they have let go of, and closes holes between objects, unless somebody is at it: two at once could
-    /// leave what the slower one was told.
+    /// Gives up what others hold by now, or takes what they have let go of, and closes holes between objects, unless
+    /// somebody is at it: two at once could leave what the slower one was told.
     pub(crate) fn fit(&self) {
         let holes = self.pool.hole_bytes();
         if holes.abs_diff(self.memory.held(Holder::Holes)) > self.memory.limit() / HOLES_TOLD_SHARE {
@@ -339,8 +339,9 @@ impl Cache {
         // Whoever inserted one that is not confirmed yet is about to look for it by its slot.
         if object.is_confirmed() && self.items.peek(&name).is_some_and(|item| item.is(object)) {
             let copy = self.pool.copy(object);
-            // Under the shard's lock, so that a flush replaces either the one or the other. It counts as a use of the object. Where there is none by now,
-            // what is answered ends with this line, and so does the place that it has kept.
+            // Under the shard's lock, so that a flush replaces either the one or the other. It counts as a use of the
+            // object. Where there is none by now, what is answered ends with this line, and so does the place that it
+            // has kept.
             let _ = self.items.entry(&name, Some(Duration::ZERO), |_, item| {
                 if item.is(object) {
                     *item = Item::Object(copy);
@@ -372,7 +373,8 @@ impl Cache {
         found
     }
 
-    /// As [`Cache::block`], for who only wants to know what is there: counts as no lookup, and the block stays as hot as it was.
+    /// As [`Cache::block`], for who only wants to know what is there: counts as no lookup, and the block stays as hot
+    /// as it was.
     pub(crate) fn peek_block(&self, key: BlockKey) -> Option<Block> {
         match self.items.peek(&key) {
             Some(Item::Block(block)) => Some(block),
@@ -401,8 +403,8 @@ impl Cache {
         Flushes(self.flushes.load(Ordering::SeqCst))
     }
 
-    /// The newest version of a key that tables have, if that is one that a read at `at` may see. The memtables must have
-    /// been asked.
+    /// The newest version of a key that tables have, if that is one that a read at `at` may see. The memtables must
+    /// have been asked.
     pub(crate) fn object(&self, key: &[u8], at: Seq) -> Option<Object> {
         if !self.has_objects.load(Ordering::Relaxed) {
             return None;
@@ -476,10 +478,10 @@ impl Cache {
         }
     }
 
-    /// Takes in that the entries under `written` are about to come into tables: objects of their keys become newer, or go; and
-    /// that `erased` are about to come into the version: objects that they cover go. To be called when every reader can see
-    /// all of them, and before the tables are seen. Costs a lookup per key, once there are objects, and a look at all
-    /// objects where ranges are erased.
+    /// Takes in that the entries under `written` are about to come into tables: objects of their keys become newer, or
+    /// go; and that `erased` are about to come into the version: objects that they cover go. To be called when every
+    /// reader can see all of them, and before the tables are seen. Costs a lookup per key, once there are objects, and
+    /// a look at all objects where ranges are erased.
     ///
     /// # Errors
     /// What the cursor says.

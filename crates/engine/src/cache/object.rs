@@ -5,18 +5,18 @@
 //! tables of its own set of containers hold. That is kept by five rules:
 //!
 //! * A reader notes the number of flushes before it loads `current`.
-//! * A flush raises that number, and then replaces or removes the objects of the keys that it writes, before its edit is
-//!   seen. By then all that it writes is visible to readers.
-//! * A reader inserts its object unconfirmed, and confirms it if the number of flushes is still what it noted. Nobody uses
-//!   what is not confirmed.
-//! * A flush of range tombstones removes the objects that they cover at the same time. Until then they are held against what is found
-//!   here as against everything else.
-//! * Only a read as of now inserts one. A read at a snapshot uses one that is old enough: had there been a newer version for
-//!   it, the memtables would have had it.
+//! * A flush raises that number, and then replaces or removes the objects of the keys that it writes, before its edit
+//!   is seen. By then all that it writes is visible to readers.
+//! * A reader inserts its object unconfirmed, and confirms it if the number of flushes is still what it noted. Nobody
+//!   uses what is not confirmed.
+//! * A flush of range tombstones removes the objects that they cover at the same time. Until then they are held against
+//!   what is found here as against everything else.
+//! * Only a read as of now inserts one. A read at a snapshot uses one that is old enough: had there been a newer
+//!   version for it, the memtables would have had it.
 //!
-//! The shard's lock orders an insertion and a flush's removal of the same key: if the removal comes first the reader sees
-//! the number raised, and if it comes second it takes the object away. A reader that noted the number after it was raised
-//! has the flush's memtable in its own set, or its tables.
+//! The shard's lock orders an insertion and a flush's removal of the same key: if the removal comes first the reader
+//! sees the number raised, and if it comes second it takes the object away. A reader that noted the number after it was
+//! raised has the flush's memtable in its own set, or its tables.
 //!
 //! An [`Object`] is a handle of what lies in a slot of the [`Pool`], which says what is valid when.
 
@@ -52,7 +52,8 @@ pub(crate) struct Object {
     pub(super) header: NonNull<Header>,
 }
 
-// SAFETY: an object is plain bytes that nobody changes, and two atomics; its slot may be given back by any thread, under the pool's lock.
+// SAFETY: an object is plain bytes that nobody changes, and two atomics; its slot may be given back by any thread,
+// under the pool's lock.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}
@@ -64,8 +65,8 @@ impl Object {
     }
 
     fn bytes(&self, from: usize, len: usize) -> &[u8] {
-        // SAFETY: key and value were written behind the header, in this slot, before there was a handle, and are not written again
-        // while there is one. `from` and `len` are from the lengths that the slot was taken for.
+        // SAFETY: key and value were written behind the header, in this slot, before there was a handle, and are not
+        // written again while there is one. `from` and `len` are from the lengths that the slot was taken for.
         unsafe { slice::from_raw_parts(self.header.as_ptr().add(1).cast::<u8>().add(from), len) }
     }
 
@@ -127,8 +128,9 @@ impl Drop for Object {
         if self.header().references.fetch_sub(1, Ordering::Release) == 1 {
             // All that others did with it is before what becomes of the slot.
             fence(Ordering::Acquire);
-            // SAFETY: the pointer is an `Arc`'s, and the pool lives as long as its pages, of which the slot's is one until it is given
-            // back. Whoever gives back another of the last slots may drop the pool while this one still is under its lock, so it is held.
+            // SAFETY: the pointer is an `Arc`'s, and the pool lives as long as its pages, of which the slot's is one
+            // until it is given back. Whoever gives back another of the last slots may drop the pool while this one
+            // still is under its lock, so it is held.
             let pool = unsafe {
                 Arc::increment_strong_count(self.header().pool);
                 Arc::from_raw(self.header().pool)

@@ -1,26 +1,31 @@
 //! Memory for cached objects: pages of equal slots, which can be emptied.
 //!
-//! Objects come and go one by one, here and there. On a heap each leaves a hole among others that stay, which is of use to other
-//! objects alone: when blocks take the cache over, or somebody else wants memory, the heap keeps what objects had at their most. Here an object lies in
-//! a slot of its size class ([`slot_bytes`]), in a page of such slots that comes from the system and goes back to it once it is empty.
-//! (A page here is up to sixteen of the machine's.)
-//! An object goes to the first page with a free slot, so the last ones run empty by themselves. Where that is not enough, once
-//! the pages that could be had by moving are more than one part in [`HOLES_SHARE`] of all, the cache moves what a page has left to others of its class
-//! ([`Pool::begin_emptying`]), from the last page on and class by class; for each byte that is given back less than one is copied. (Slabs in memory whose pages are moved
-//! between uses: CacheLib, Berg et al., OSDI 2020; memory that is cleaned by copying: Rumble et al., FAST 2014.)
+//! Objects come and go one by one, here and there. On a heap each leaves a hole among others that stay, which is of use
+//! to other objects alone: when blocks take the cache over, or somebody else wants memory, the heap keeps what objects
+//! had at their most. Here an object lies in a slot of its size class ([`slot_bytes`]), in a page of such slots that
+//! comes from the system and goes back to it once it is empty. (A page here is up to sixteen of the machine's.) An
+//! object goes to the first page with a free slot, so the last ones run empty by themselves. Where that is not enough,
+//! once the pages that could be had by moving are more than one part in [`HOLES_SHARE`] of all, the cache moves what a
+//! page has left to others of its class ([`Pool::begin_emptying`]), from the last page on and class by class; for each
+//! byte that is given back less than one is copied. (Slabs in memory whose pages are moved between uses: CacheLib, Berg
+//! et al., OSDI 2020; memory that is cleaned by copying: Rumble et al., FAST 2014.)
 //!
-//! What is named by an [`Object`] stays where it is for as long as anybody holds it: to move one is to make a copy and to
-//! put that into its place in the cache. So a page in which somebody else holds an object, a caller a value say, is passed over.
+//! What is named by an [`Object`] stays where it is for as long as anybody holds it: to move one is to make a copy and
+//! to put that into its place in the cache. So a page in which somebody else holds an object, a caller a value say, is
+//! passed over.
 //!
-//! **Invariants.** A slot's header is valid from when it is taken until it is given back, both under the lock. Its references are 0 at both ends of that time, and
-//! above 0 between; what is behind the header is written while they are 0 and read while they are not. A page holds its pool, and so does whoever gives a
-//! slot back while that takes, so a pool outlives its objects. No object is dropped under the lock.
+//! **Invariants.** A slot's header is valid from when it is taken until it is given back, both under the lock. Its
+//! references are 0 at both ends of that time, and above 0 between; what is behind the header is written while they are
+//! 0 and read while they are not. A page holds its pool, and so does whoever gives a slot back while that takes, so a
+//! pool outlives its objects. No object is dropped under the lock.
 //!
-//! **Cost.** An object takes the lock twice, and the heap never, but for the lists of a new page. Who uses one touches one piece of memory: header, key and value lie behind each other.
-//! Holes cost nobody anything while too few can be closed; who closes some looks at [`SEARCHED_MAX`] pages at most for one to empty.
+//! **Cost.** An object takes the lock twice, and the heap never, but for the lists of a new page. Who uses one touches
+//! one piece of memory: header, key and value lie behind each other. Holes cost nobody anything while too few can be
+//! closed; who closes some looks at [`SEARCHED_MAX`] pages at most for one to empty.
 //!
-//! No thread of its own. The lock and the references are the standard library's, as `Arc`'s are, and not the schedule's: under the lock there is no point at
-//! which a simulation exchanges one thread for another, so it repeats what lies where, too.
+//! No thread of its own. The lock and the references are the standard library's, as `Arc`'s are, and not the
+//! schedule's: under the lock there is no point at which a simulation exchanges one thread for another, so it repeats
+//! what lies where, too.
 
 #![expect(
     unsafe_code,
@@ -51,7 +56,8 @@ const SLOT_ALIGNMENT: usize = 8;
 
 const _: () = assert!(align_of::<Header>() <= SLOT_ALIGNMENT);
 
-/// Bytes of the slot for a key and a value of so many bytes together: of its class, and what a page has left over besides.
+/// Bytes of the slot for a key and a value of so many bytes together: of its class, and what a page has left over
+/// besides.
 pub(super) fn slot_bytes_of(bytes: usize) -> usize {
     let class = slot_bytes((size_of::<Header>() + bytes) as u64) as usize;
     let slot = class.next_multiple_of(SLOT_ALIGNMENT);
@@ -148,8 +154,8 @@ impl Pool {
             seq,
             pool: Arc::as_ptr(self),
         });
-        // SAFETY: the slot was taken for a header and so many bytes behind it. Nobody reads these while there are no references, and the memory of a
-        // page that has a slot in use stays.
+        // SAFETY: the slot was taken for a header and so many bytes behind it. Nobody reads these while there are no
+        // references, and the memory of a page that has a slot in use stays.
         unsafe {
             let bytes = header.as_ptr().add(1).cast::<u8>();
             bytes.copy_from_nonoverlapping(key.as_ptr(), key.len());
@@ -192,9 +198,11 @@ impl Pool {
         place
     }
 
-    /// Takes back a slot whose last reference went, and hands over its page if that was the last slot in use, to be dropped when the lock is free.
+    /// Takes back a slot whose last reference went, and hands over its page if that was the last slot in use, to be
+    /// dropped when the lock is free.
     pub(super) fn give_back(&self, place: NonNull<Header>) -> Option<Page> {
-        // SAFETY: it is valid until it is dropped here, and without references nobody else comes to it but under the lock.
+        // SAFETY: it is valid until it is dropped here, and without references nobody else comes to it but under the
+        // lock.
         let (number, slot, slot_bytes) = unsafe {
             let header = place.as_ref();
             (header.page, header.slot, header.slot_bytes as usize)
@@ -234,8 +242,8 @@ impl Pool {
         self.held.load(Ordering::Relaxed).saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// The same, up to as many as there may be before pages are emptied. What is beyond that is about to be given back: if it counted, what goes
-    /// from the cache for its sake would leave as many again.
+    /// The same, up to as many as there may be before pages are emptied. What is beyond that is about to be given back:
+    /// if it counted, what goes from the cache for its sake would leave as many again.
     pub(super) fn hole_bytes(&self) -> u64 {
         self.free_bytes().min(self.held.load(Ordering::Relaxed) / HOLES_SHARE)
     }
@@ -245,8 +253,9 @@ impl Pool {
         self.closable.load(Ordering::Relaxed) > self.held.load(Ordering::Relaxed) / HOLES_SHARE
     }
 
-    /// Closes a page that has at least as many free slots as those of its class have on average, and says what is in it; the others have room for that. To be
-    /// ended by [`Pool::end_emptying`] before another is begun. `None` if none was found within some steps, from which the next call goes on.
+    /// Closes a page that has at least as many free slots as those of its class have on average, and says what is in
+    /// it; the others have room for that. To be ended by [`Pool::end_emptying`] before another is begun. `None` if none
+    /// was found within some steps, from which the next call goes on.
     pub(super) fn begin_emptying(&self) -> Option<Emptying> {
         let mut classes = self.lock();
         let Classes { all, turn } = &mut *classes;
@@ -332,7 +341,8 @@ impl Page {
         unsafe { self.start.add(slot * slot_bytes).cast() }
     }
 
-    /// What lies in its slots, unless one of these is held by somebody else than the cache, is about to be written to or to be given back.
+    /// What lies in its slots, unless one of these is held by somebody else than the cache, is about to be written to
+    /// or to be given back.
     fn objects(&self, slot_bytes: usize, slots: usize) -> Option<Vec<Object>> {
         let mut in_use = vec![true; slots];
         self.free.iter().for_each(|slot| in_use[usize::from(*slot)] = false);

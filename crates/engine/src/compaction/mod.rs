@@ -48,8 +48,8 @@ pub(crate) struct OutputOptions<'a> {
     pub(crate) bounds: &'a [Vec<u8>],
     /// Keys that no table which is half full goes across, ascending: what it will be merged with begins there.
     pub(crate) soft_bounds: &'a [Vec<u8>],
-    /// The floors that the output with this key is to lie on. What lies on others is cut at bounds only, and behind the last key
-    /// of these; what comes then, up to the next bound, lies on nothing.
+    /// The floors that the output with this key is to lie on. What lies on others is cut at bounds only, and behind the
+    /// last key of these; what comes then, up to the next bound, lies on nothing.
     pub(crate) under: &'a dyn Fn(&[u8]) -> Result<Option<Tree>>,
     /// For tables of blocks that are put on others: where a search for this place goes on below.
     pub(crate) link: Option<LinkTo<'a>>,
@@ -79,8 +79,8 @@ impl Placed<'_> {
     }
 }
 
-/// Most bytes that a table's data takes which is cut at `table_bytes`, and whose first key has `first` bytes of entry. No
-/// other key is begun that would go beyond it.
+/// Most bytes that a table's data takes which is cut at `table_bytes`, and whose first key has `first` bytes of entry.
+/// No other key is begun that would go beyond it.
 pub(crate) fn data_bytes_max(table_bytes: u64, first: u64) -> u64 {
     table_bytes.max(first) + table_bytes / 8 + DATA_SLACK
 }
@@ -122,8 +122,8 @@ pub(crate) fn write_tables(
 /// Bytes that a relocation copies at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Copies a part of a table to tier `to` as it is: its blocks are checked against file and offset, not against the tier.
-/// The copy is durable, its name included, when it returns; if it fails, nothing is left of it.
+/// Copies a part of a table to tier `to` as it is: its blocks are checked against file and offset, not against the
+/// tier. The copy is durable, its name included, when it returns; if it fails, nothing is left of it.
 ///
 /// # Errors
 /// What the devices or `check` say.
@@ -204,7 +204,8 @@ impl<'b> Outputs<'_, 'b> {
         }
         input.go(after.map_or(Target::First, |key| Target::AtOrAfter(key, Trailer::LAST)))?;
         let (mut seen, mut seen_bytes, mut check_at) = (0u64, 0u64, CHECK_BYTES);
-        // Nothing stays of the present key so far: a range tombstone may cover its newest version, and a snapshot see the next.
+        // Nothing stays of the present key so far: a range tombstone may cover its newest version, and a snapshot see
+        // the next.
         let mut is_first = true;
         while let Some(entry) = input.entry().filter(|entry| up_to.is_none_or(|key| entry.key <= key)) {
             let new_key = retain.is_new_key(entry.key);

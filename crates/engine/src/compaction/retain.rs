@@ -1,9 +1,10 @@
 //! Which entries of a sorted input stay.
 //!
-//! Between two neighbouring numbers that readers hold, only the newest version of a key can be seen; the others go.
-//! A tombstone that every reader can see goes when nothing older of its key can lie below the output. Entries of
-//! dropped keyspaces go. An entry that the input has twice comes out once. Versions of a key that a container above has a
-//! newer one of go, unless somebody reads at an older number. So does what a range tombstone covers that everybody sees who could see it.
+//! Between two neighbouring numbers that readers hold, only the newest version of a key can be seen; the others go. A
+//! tombstone that every reader can see goes when nothing older of its key can lie below the output. Entries of dropped
+//! keyspaces go. An entry that the input has twice comes out once. Versions of a key that a container above has a newer
+//! one of go, unless somebody reads at an older number. So does what a range tombstone covers that everybody sees who
+//! could see it.
 
 use crate::key::{KeyspaceId, Kind, Seq, Trailer};
 use crate::planted::{self, Bug};

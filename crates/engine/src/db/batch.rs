@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// What an entry takes in a payload besides key and value, at most.
 const ENTRY_BYTES: usize = 1 + 3 * VARINT_BYTES_MAX;
 
-/// Puts, deletes and deletes of ranges to be written with [`crate::Db::write`]: all of them or none. Of two writes to one key the later
-/// counts.
+/// Puts, deletes and deletes of ranges to be written with [`crate::Db::write`]: all of them or none. Of two writes to
+/// one key the later counts.
 ///
 /// Entries are encoded as they are added, in the form of the log: one copy, no allocation per entry.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +51,8 @@ impl Batch {
         self.add(Kind::Delete, KeyspaceId::DEFAULT, key.as_ref(), &[])
     }
 
-    /// Takes the values of all keys of a range away: what is put into it later, in this batch too, stays. Costs one entry,
-    /// whatever the range has; its room comes back in the background. An empty range is no write.
+    /// Takes the values of all keys of a range away: what is put into it later, in this batch too, stays. Costs one
+    /// entry, whatever the range has; its room comes back in the background. An empty range is no write.
     pub fn delete_range<'a>(&mut self, range: impl Into<Range<'a>>) -> &mut Self {
         self.add_range(KeyspaceId::DEFAULT, &range.into());
         self

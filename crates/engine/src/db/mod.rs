@@ -105,14 +105,15 @@ impl Db {
         self.default.delete(key)
     }
 
-    /// Takes the values of all keys of a range away, in one step: readers see all of them or none, and so does a crash leave
-    /// them. What is put there later stays. Costs one entry in the log and no read, whatever the range has; its room comes
-    /// back in the background, and whole tables go without being read. Takes every [`Range`] without a limit, as
-    /// [`Db::scan`] does; an empty one is no write.
+    /// Takes the values of all keys of a range away, in one step: readers see all of them or none, and so does a crash
+    /// leave them. What is put there later stays. Costs one entry in the log and no read, whatever the range has; its
+    /// room comes back in the background, and whole tables go without being read. Takes every [`Range`] without a
+    /// limit, as [`Db::scan`] does; an empty one is no write.
     ///
     /// # Errors
-    /// As [`Db::put`], `Invalid` for a range with a limit, and `Full` while about 1,024 earlier ranges (or those that take a 64th
-    /// of the memory number) cannot be worked off, mostly since older snapshots or iterators still see what they had.
+    /// As [`Db::put`], `Invalid` for a range with a limit, and `Full` while about 1,024 earlier ranges (or those that
+    /// take a 64th of the memory number) cannot be worked off, mostly since older snapshots or iterators still see what
+    /// they had.
     pub fn delete_range<'a>(&self, range: impl Into<Range<'a>>) -> Result<u64> {
         self.default.delete_range(range)
     }

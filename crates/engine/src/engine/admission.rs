@@ -1,24 +1,25 @@
 //! Admission: how fast writers may go, so that nothing grows without bound and nobody waits long.
 //!
-//! Writers share one rate. It is decided anew whenever a job begins or ends or a memtable is sealed, and a hundred times
-//! a second while it holds, by a pure function ([`Load::rate`]) of what waits and of how fast jobs have been going:
+//! Writers share one rate. It is decided anew whenever a job begins or ends or a memtable is sealed, and a hundred
+//! times a second while it holds, by a pure function ([`Load::rate`]) of what waits and of how fast jobs have been
+//! going:
 //!
 //! - *Flushes.* From half of the memory for memtables on, writers go from twice the speed of flushes down to a quarter.
-//! - *Level 0.* Up to `level0_slow` runs nobody is slowed: bursts are taken as they come. Beyond, the merge that empties
-//!   level 0 is known to end at some time, by its progress and its speed; the room up to `level0_stop` is spread evenly
-//!   over the time until then. Of that, no more is taken than leaves `level0_slow` runs for the merge after it, so the
-//!   sizes of merges settle instead of swinging between few and many. Since every look corrects the one before, a merge
-//!   that is slower than it was expected to be costs a little speed for a while, and no stop. Of several guards some are
-//!   merged at a time; the time until then is that of all, at their speed.
-//! - *Room.* Below four memtables' worth of room on the tiers, writers slow down with what is left. A part of each tier,
-//!   an eighth at most, is not for puts: deletes, and the merges that make them give room back, go on when a put is
-//!   refused.
+//! - *Level 0.* Up to `level0_slow` runs nobody is slowed: bursts are taken as they come. Beyond, the merge that
+//!   empties level 0 is known to end at some time, by its progress and its speed; the room up to `level0_stop` is
+//!   spread evenly over the time until then. Of that, no more is taken than leaves `level0_slow` runs for the merge
+//!   after it, so the sizes of merges settle instead of swinging between few and many. Since every look corrects the
+//!   one before, a merge that is slower than it was expected to be costs a little speed for a while, and no stop. Of
+//!   several guards some are merged at a time; the time until then is that of all, at their speed.
+//! - *Room.* Below four memtables' worth of room on the tiers, writers slow down with what is left. A part of each
+//!   tier, an eighth at most, is not for puts: deletes, and the merges that make them give room back, go on when a put
+//!   is refused.
 //!
 //! Merges and relocations go by the same numbers: where a tier holds them back, for the sake of reads, they are let go
 //! faster as level 0 fills, and as fast as they can before any writer is slowed for them.
 //!
-//! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait; without room a put waits for what
-//! runs, and is told `Full` when nothing that could be done will make any. A write that is not slowed costs three
+//! Hard bounds stand behind: a full third memtable and `level0_stop` make writers wait; without room a put waits for
+//! what runs, and is told `Full` when nothing that could be done will make any. A write that is not slowed costs three
 //! loads of what others seldom write, and reads no clock.
 
 use super::background::Awaited;
@@ -53,8 +54,8 @@ const DECISION: Duration = Duration::from_millis(10);
 const ROOM_MEMTABLES: f64 = 4.0;
 /// Range tombstones take one part in so many of the memory number at most.
 const RANGES_SHARE: u64 = 64;
-/// Of a tier, what puts leave alone: one part in so many, or twice that if it is less than so many tables; and at most so
-/// many.
+/// Of a tier, what puts leave alone: one part in so many, or twice that if it is less than so many tables; and at most
+/// so many.
 const RESERVE_SHARE: u64 = 16;
 const RESERVE_TABLES_MIN: u64 = 6;
 const RESERVE_TABLES_MAX: u64 = 16;
@@ -344,8 +345,8 @@ impl Engine {
         }
     }
 
-    /// Lets a batch of so many bytes in: at once, after a while, or when the background has made room for it. A large one
-    /// holds memory until it is written.
+    /// Lets a batch of so many bytes in: at once, after a while, or when the background has made room for it. A large
+    /// one holds memory until it is written.
     ///
     /// # Errors
     /// As [`super::background::Background::wait_while`].
@@ -380,8 +381,8 @@ impl Engine {
         Ok(held)
     }
 
-    /// Waits until the store may have so many more range tombstones, of so many bytes: each costs every read a little, and memory.
-    /// Writers who ask at the same moment may go beyond that by what they bring.
+    /// Waits until the store may have so many more range tombstones, of so many bytes: each costs every read a little,
+    /// and memory. Writers who ask at the same moment may go beyond that by what they bring.
     ///
     /// # Errors
     /// `Invalid` for more than a store may have; `Full` when nothing works off those that there are.
@@ -461,8 +462,8 @@ impl Engine {
         below.map_or(all, |below| all.min(*below)).saturating_sub(unflushed + unflushed / 4)
     }
 
-    /// Bytes of a tier that are not for puts: what some tables need, and on the slowest tier what goes down from a level of
-    /// few deletes into each of the guards of the next, where it becomes a table, however small.
+    /// Bytes of a tier that are not for puts: what some tables need, and on the slowest tier what goes down from a
+    /// level of few deletes into each of the guards of the next, where it becomes a table, however small.
     pub(super) fn reserve(&self, tier: &Tier) -> u64 {
         let table = self.options.table_bytes().max(self.options.memtable_bytes());
         let (least, most) = (RESERVE_TABLES_MIN * table, RESERVE_TABLES_MAX * table);

@@ -1,11 +1,11 @@
 //! The workers: flush sealed memtables, carry out plans (merges, moves, relocations), remove dead files, keep interval
 //! syncs.
 //!
-//! A worker asks [`Engine::next_job`] for work, under one short lock; a flush goes before any merge, and only one
-//! runs at a time, oldest memtable first, so runs come to level 0 in order. Plans that run are part of the next
-//! plan's view. Before a job begins it has leases for its worst case. One that finds no room says how much it wants on
-//! the fast tier, and tables go down before anything else; if none can, it is put off until room returns (looked for a
-//! few times a second), and after the third time writers are told, unless other jobs run, which may have the room. A job that
+//! A worker asks [`Engine::next_job`] for work, under one short lock; a flush goes before any merge, and only one runs
+//! at a time, oldest memtable first, so runs come to level 0 in order. Plans that run are part of the next plan's view.
+//! Before a job begins it has leases for its worst case. One that finds no room says how much it wants on the fast
+//! tier, and tables go down before anything else; if none can, it is put off until room returns (looked for a few times
+//! a second), and after the third time writers are told, unless other jobs run, which may have the room. A job that
 //! fails otherwise is tried anew a few times; then the store closes for writes.
 
 use super::Engine;
@@ -37,7 +37,8 @@ const RETRY_DOUBLINGS_MAX: u32 = 3;
 const TIMES_FULL_MAX: u32 = 2;
 /// The same while others are being carried out: the room they have set aside comes back.
 const TIMES_FULL_BESIDE_MAX: u32 = 16;
-/// Runs of level 0 that point into one another have at most one part in so many of the first tier: they can only be merged together.
+/// Runs of level 0 that point into one another have at most one part in so many of the first tier: they can only be
+/// merged together.
 const TREE_SHARE: u64 = 16;
 /// A log file that is kept to be filled again.
 const RETIRED_MAX: usize = 1;
@@ -141,7 +142,8 @@ pub(crate) struct Background {
     reclaim: AtomicBool,
     /// Floors that a guard may have, where that follows the mix.
     floors: AtomicU64,
-    /// What the last view of the tables had. Nobody waits for anything while it is locked, so simulations need not know of it.
+    /// What the last view of the tables had. Nobody waits for anything while it is locked, so simulations need not know
+    /// of it.
     seen: std::sync::Mutex<Seen>,
 }
 
@@ -438,8 +440,8 @@ impl Engine {
                 state.announcing = true;
                 return Some(Job::Announce);
             }
-            // Where jobs find no room, and so are never done, deletes may be what makes some: those of ranges at once, since tables
-            // go with them as they are, the others by merges, which more runs make larger.
+            // Where jobs find no room, and so are never done, deletes may be what makes some: those of ranges at once,
+            // since tables go with them as they are, the others by merges, which more runs make larger.
             let deletes = current.sealed.is_empty() && current.active.tombstones() > 0;
             let is_refused = state.refused(&[Awaited::Flush, Awaited::Merge]).is_some();
             let may_add_run = current.version.level0().runs_max < self.options.level0_most() as usize
@@ -514,9 +516,10 @@ impl Engine {
         }
     }
 
-    /// Whether a flush of so many bytes is to lie on the newest runs of level 0, those that point into one another already, so that a
-    /// lookup goes through all of them as through one. Not while they are merged, or are about to be; nor where they would become
-    /// too much to find room for at once. If so, no plan touches them until the flush has ended.
+    /// Whether a flush of so many bytes is to lie on the newest runs of level 0, those that point into one another
+    /// already, so that a lookup goes through all of them as through one. Not while they are merged, or are about to
+    /// be; nor where they would become too much to find room for at once. If so, no plan touches them until the flush
+    /// has ended.
     fn cover_level_0(&self, bytes: u64) -> bool {
         let mut state = self.background.state.lock();
         let current = self.current.load();

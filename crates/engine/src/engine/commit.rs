@@ -30,8 +30,8 @@ impl Root {
 }
 
 impl Engine {
-    /// Makes `edit` durable, then takes it in; `change` adapts the memtables in the same step. Who has the root is alone: what the edit
-    /// says of the version, it has to have looked up since.
+    /// Makes `edit` durable, then takes it in; `change` adapts the memtables in the same step. Who has the root is
+    /// alone: what the edit says of the version, it has to have looked up since.
     ///
     /// # Errors
     /// `Full` when the manifest has no room: nothing changed. Any other failure closes the store for writes, since

@@ -1,13 +1,16 @@
 //! Guards as jobs need them: where tables are cut, which run they join, and what becomes of the bounds.
 //!
-//! A job reads bounds before it writes and changes them when it commits. What it found stays true in between: plans keep off
-//! each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed among a plan's own
-//! keys only (a sorted log's where nothing runs on both sides: `policy/log_guards.rs`), or taken away, which is no harm. What becomes of bounds is decided with the root in hand, so that no two edits
-//! take the same one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
+//! A job reads bounds before it writes and changes them when it commits. What it found stays true in between: plans
+//! keep off each other's keys in the levels that they read or write (`policy/fragmented.rs`), and bounds are changed
+//! among a plan's own keys only (a sorted log's where nothing runs on both sides: `policy/log_guards.rs`), or taken
+//! away, which is no harm. What becomes of bounds is decided with the root in hand, so that no two edits take the same
+//! one away. Level 0's are a flush's to change, of which one runs at a time: it cuts those that it finds empty by what
 //! it has for them, and merges only ever empty more of them while it writes. (And an open's, when nothing else runs.)
 //!
-//! With one run a guard nobody needs guards below level 0 but the sorted log below a store (`policy/log_guards.rs`), and all runs are of age 0, but for what is laid on the last level. A
-//! store of profile `nvlsm` may have both from a time with more floors: outputs are not cut at such bounds but put across, and the guards that become one with them, of one age.
+//! With one run a guard nobody needs guards below level 0 but the sorted log below a store (`policy/log_guards.rs`),
+//! and all runs are of age 0, but for what is laid on the last level. A store of profile `nvlsm` may have both from a
+//! time with more floors: outputs are not cut at such bounds but put across, and the guards that become one with them,
+//! of one age.
 
 use super::Engine;
 use crate::error::Result;
@@ -75,8 +78,8 @@ impl Engine {
         guards.windows(2).filter(holds).map(|pair| pair[1].start.clone()).collect()
     }
 
-    /// Where what goes from one level to another is cut: at the bounds there; with one run a guard, and no store above, what comes from level 0 at its own, so
-    /// that its next guard finds no table there that goes across.
+    /// Where what goes from one level to another is cut: at the bounds there; with one run a guard, and no store above,
+    /// what comes from level 0 at its own, so that its next guard finds no table there that goes across.
     pub(super) fn cuts_between(
         &self,
         from: usize,
@@ -93,9 +96,10 @@ impl Engine {
         own.filter(|bound| smallest < *bound && *bound <= largest).map(<[u8]>::to_vec).collect()
     }
 
-    /// Where tables of the first level from `level` on that has any begin behind `smallest`, up to `largest`, those of its oldest run: what ends there
-    /// as well drags none of them along for a few of its keys. None where guards may have several runs, whose bounds decide; nor where there are
-    /// bounds from such a time: they go when a table is put across them, and this would keep tables from that.
+    /// Where tables of the first level from `level` on that has any begin behind `smallest`, up to `largest`, those of
+    /// its oldest run: what ends there as well drags none of them along for a few of its keys. None where guards may
+    /// have several runs, whose bounds decide; nor where there are bounds from such a time: they go when a table is put
+    /// across them, and this would keep tables from that.
     pub(super) fn tables_begin_in(&self, level: usize, smallest: &[u8], largest: &[u8]) -> Vec<Vec<u8>> {
         let current = self.current.load();
         let levels = &current.version.levels;
@@ -110,9 +114,9 @@ impl Engine {
         starts.filter(|start| smallest < *start && *start <= largest).map(<[u8]>::to_vec).collect()
     }
 
-    /// Has `edit` add tables to a level, which come in key order: to the run of age `joins`; else to the newest of their guard, or
-    /// to one above that where it has anything among their keys. Bounds that they go across are taken away; with one run a guard,
-    /// all that they come among is of one age then.
+    /// Has `edit` add tables to a level, which come in key order: to the run of age `joins`; else to the newest of
+    /// their guard, or to one above that where it has anything among their keys. Bounds that they go across are taken
+    /// away; with one run a guard, all that they come among is of one age then.
     pub(super) fn add_tables(&self, edit: &mut Edit, metas: &[TableMeta], level: usize, joins: Option<u64>) {
         let current = self.current.load();
         let guards = current.version.levels.get(level).map_or(&[][..], |level| &level.guards);
@@ -193,8 +197,8 @@ impl Engine {
         top.map_or(Ok(None), |top| Ok(top.table()?.tree().cloned()))
     }
 
-    /// Where a search for a place goes on in the newest run of a level there: of the guard's tables in the one that reaches the key. A
-    /// table that cannot be opened is not pointed into, which is for its readers to find out.
+    /// Where a search for a place goes on in the newest run of a level there: of the guard's tables in the one that
+    /// reaches the key. A table that cannot be opened is not pointed into, which is for its readers to find out.
     pub(super) fn link_under(&self, level: usize, key: &[u8], trailer: Trailer) -> Option<Link> {
         let current = self.current.load();
         let run = current.version.levels.get(level)?.guard_of(key)?.runs.first()?;
@@ -202,9 +206,9 @@ impl Engine {
         run.tables.get(behind)?.table().ok()?.link_to(key, trailer)
     }
 
-    /// Has the edit that ends a merge cut guards that have outgrown their size, and join those that have become small, where
-    /// nothing is left that a bound could go through: a guard of `level` from which all has gone down to `output`, and, in the last
-    /// level, one that is a single run.
+    /// Has the edit that ends a merge cut guards that have outgrown their size, and join those that have become small,
+    /// where nothing is left that a bound could go through: a guard of `level` from which all has gone down to
+    /// `output`, and, in the last level, one that is a single run.
     pub(super) fn change_guards(
         &self,
         edit: &mut Edit,
@@ -263,8 +267,8 @@ fn pieces_of(memtable: &MemTable, piece_bytes: u64) -> Vec<Piece> {
     pieces
 }
 
-/// Guards of level 0 for a run in these pieces. An empty guard is cut where it gets much of it, and joins the one before where it gets
-/// little; one that has tables stays as it is, which might go through a cut.
+/// Guards of level 0 for a run in these pieces. An empty guard is cut where it gets much of it, and joins the one
+/// before where it gets little; one that has tables stays as it is, which might go through a cut.
 fn level0_for(guards: &[Arc<Guard>], pieces: &[Piece], guard_bytes: u64) -> Level0 {
     let none = [Arc::default()];
     let guards = if guards.is_empty() { &none } else { guards };
@@ -292,8 +296,8 @@ fn stays(table: &TableHandle, removed: &[u64]) -> bool {
     !removed.contains(&table.meta.number)
 }
 
-/// The age that tables which are added to a guard have there: the newest run's, or one above where that has anything among their keys
-/// which stays, or where they lie on its tree.
+/// The age that tables which are added to a guard have there: the newest run's, or one above where that has anything
+/// among their keys which stays, or where they lie on its tree.
 fn age_on(guard: &Guard, mine: &[TableMeta], removed: &[u64]) -> u64 {
     if mine.iter().any(|meta| meta.below().is_some()) {
         return guard.runs.first().map_or(0, |run| run.age + 1);
@@ -311,7 +315,8 @@ fn age_on(guard: &Guard, mine: &[TableMeta], removed: &[u64]) -> u64 {
     })
 }
 
-/// Has `edit`, which adds `metas` to a level, cut guards so that tables which do not lie on one another are in different ones.
+/// Has `edit`, which adds `metas` to a level, cut guards so that tables which do not lie on one another are in
+/// different ones.
 fn separate(edit: &mut Edit, guards: &[Arc<Guard>], metas: &[TableMeta], level: u32) {
     let (Some(first), Some(last)) = (metas.first(), metas.last()) else { return };
     let touched = owners(guards, |guard| &guard.start, &first.smallest, &last.largest);
@@ -335,7 +340,8 @@ fn separate(edit: &mut Edit, guards: &[Arc<Guard>], metas: &[TableMeta], level: 
     edit.guards_added.extend(cuts);
 }
 
-/// Between ranges of keys, which come in the order of their first keys: the last key before each gap, and the first behind it.
+/// Between ranges of keys, which come in the order of their first keys: the last key before each gap, and the first
+/// behind it.
 fn gaps<'a>(ranges: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(&'a [u8], &'a [u8])> {
     let mut found = Vec::new();
     let mut end: Option<&[u8]> = None;
@@ -346,8 +352,8 @@ fn gaps<'a>(ranges: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<(&'a [u8]
     found
 }
 
-/// Has guards that were written with one floor be ready for more: level 0 is one guard over all keys, and each table below that
-/// no other lies on gets a guard of its own, so that a floor which is put there has one table to lie on.
+/// Has guards that were written with one floor be ready for more: level 0 is one guard over all keys, and each table
+/// below that no other lies on gets a guard of its own, so that a floor which is put there has one table to lie on.
 pub(super) fn ready_for_floors(version: &Version) -> Edit {
     let mut edit = Edit::default();
     let bounds = version.levels.iter().take(1).flat_map(Level::bounds);

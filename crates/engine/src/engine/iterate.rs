@@ -1,8 +1,8 @@
 //! Walks over what a reader may see: of each key the newest version at or below the reader's number, unless that is
 //! a tombstone.
 //!
-//! What a range tombstone covers is passed by as what a tombstone deletes, entry by entry; but tables that one covers whole are not
-//! looked into, for as long as they are still there.
+//! What a range tombstone covers is passed by as what a tombstone deletes, entry by entry; but tables that one covers
+//! whole are not looked into, for as long as they are still there.
 //!
 //! A [`Walk`] is a position and a number. It merges cursors over the memtables and the runs; when the set of
 //! containers has changed since, it re-seats itself on the new one before its next step, so it holds neither flushed
@@ -28,8 +28,8 @@ use cuesta_device::Cause;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A walk over so many tables at most holds these alone, so that it keeps no files of others; one over more holds the whole version,
-/// and looks for its tables as it comes to them.
+/// A walk over so many tables at most holds these alone, so that it keeps no files of others; one over more holds the
+/// whole version, and looks for its tables as it comes to them.
 const LISTED_MAX: usize = 64;
 
 /// What a run expects to give of a walk, times its share: runs do not take turns evenly.
@@ -158,7 +158,8 @@ impl Cursor for RunCursor {
                 self.range.high_key().map_or_else(|| self.tables.last(), |key| self.tables.last_to_begin(key))
             }
         };
-        // One that ends with the key which a range begins behind, or begins with the one that it ends before, is passed by.
+        // One that ends with the key which a range begins behind, or begins with the one that it ends before, is passed
+        // by.
         let spot = spot.and_then(|spot| match (self.is_inside(spot), target.is_forward()) {
             (true, _) => Some(spot),
             (false, true) => self.tables.after(spot),
@@ -565,10 +566,10 @@ fn shows(erased: &Erased, at: Seq, entry: &Entry<'_>) -> bool {
 
 impl Engine {
     /// Cursors over everything that can hold keys of `range`, newest first. Of a walk that is known to end after
-    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from, and the store by its
-    /// objects. Where one run is most of all it is taken to have every key, and what the others have for newer versions, which
-    /// the walk meets besides: where these are new keys a little too much is read, and a run that expects too little costs a
-    /// read more. Tables are left out of which `erased` leaves nothing.
+    /// `limit` entries each run expects to give its share, by its bytes among all entries it may come from, and the
+    /// store by its objects. Where one run is most of all it is taken to have every key, and what the others have for
+    /// newer versions, which the walk meets besides: where these are new keys a little too much is read, and a run that
+    /// expects too little costs a read more. Tables are left out of which `erased` leaves nothing.
     fn sources(
         &self,
         current: &Current,

@@ -1,7 +1,8 @@
 //! Jobs: flushes, merges, moves and relocations, as the workers carry them out.
 //!
-//! Each leases room for its worst case, has the executor write, and commits one edit; a merge that finds no room for all
-//! of it goes in steps, each with an edit of its own. A job that fails leaves nothing behind and can be planned anew.
+//! Each leases room for its worst case, has the executor write, and commits one edit; a merge that finds no room for
+//! all of it goes in steps, each with an edit of its own. A job that fails leaves nothing behind and can be planned
+//! anew.
 
 use super::Engine;
 use super::admission::{Leaving, Paced, Work};
@@ -121,7 +122,8 @@ pub(super) struct RunJob<'a> {
     pub(super) level: usize,
     /// Where guards of that begin among its keys, but for the first.
     pub(super) bounds: &'a [Vec<u8>],
-    /// Where tables begin among its keys that it will be merged with: of the level below, or of what a merge of levels is laid on.
+    /// Where tables begin among its keys that it will be merged with: of the level below, or of what a merge of levels
+    /// is laid on.
     pub(super) soft_bounds: &'a [Vec<u8>],
     /// What it makes lies on the runs that are there, and points into them.
     pub(super) links: bool,
@@ -228,8 +230,8 @@ impl Engine {
         self.retire_logs(log_start)
     }
 
-    /// The first log with entries of another memtable than the oldest, which is being flushed. After a crash several may
-    /// share one.
+    /// The first log with entries of another memtable than the oldest, which is being flushed. After a crash several
+    /// may share one.
     fn log_after_oldest(&self) -> u64 {
         let current = self.current.load();
         let newer = current.sealed.split_last().map_or(&[][..], |(_, newer)| newer);
@@ -345,9 +347,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Merges tables, with disjoint ones of the output level in key order, into one run: at once if there is room for that, else in steps, a table of the output level each.
-    /// What a step has merged is below and still above, as the same versions, until the last step's edit takes the tables
-    /// above away; so each step is whole by itself, and needs room for little more than the tables above and one below.
+    /// Merges tables, with disjoint ones of the output level in key order, into one run: at once if there is room for
+    /// that, else in steps, a table of the output level each. What a step has merged is below and still above, as the
+    /// same versions, until the last step's edit takes the tables above away; so each step is whole by itself, and
+    /// needs room for little more than the tables above and one below.
     fn merge(&self, job: &MergeJob, below: Vec<Arc<TableHandle>>) -> Result<()> {
         let all = job.above.iter().flatten().chain(&below).map(|table| &table.meta);
         let all: Vec<&TableMeta> = all.filter(|meta| !job.gone.contains(&meta.number)).collect();
@@ -385,8 +388,8 @@ impl Engine {
             meet: None,
             erased: &job.erased,
         };
-        // In steps too where it would fit onto a slower tier only than the one its level belongs to; and where that is a faster one, as soon
-        // as it could not do the same again: another merge may be about to.
+        // In steps too where it would fit onto a slower tier only than the one its level belongs to; and where that is
+        // a faster one, as soon as it could not do the same again: another merge may be about to.
         let view = if self.tiers.all.len() > 1 { self.view_of_tables() } else { None };
         let belongs = view.map_or(0, |view| placement::of_level(&view, job.output));
         let at_once = if belongs + 1 < self.tiers.all.len() { 2 } else { 1 };
@@ -424,8 +427,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Merges what is above with some of what is below, of the keys that `part` says, and commits the outputs in place of
-    /// these, and with the last part in place of what is above.
+    /// Merges what is above with some of what is below, of the keys that `part` says, and commits the outputs in place
+    /// of these, and with the last part in place of what is above.
     fn merge_step(
         &self,
         job: &MergeJob,
@@ -469,8 +472,8 @@ impl Engine {
         self.commit_tables_as(&mut root, edit, |_| {})
     }
 
-    /// Of these tables, those of which the durable range tombstones leave nothing that any reader sees. Tables that lie on one another
-    /// are read together.
+    /// Of these tables, those of which the durable range tombstones leave nothing that any reader sees. Tables that lie
+    /// on one another are read together.
     fn erased_whole<'a>(
         &self,
         erased: &Erased,
@@ -594,7 +597,8 @@ impl Engine {
             self.lease_run(need, bounds, among(job.soft_bounds, keys))?;
         let (job_tier, meta_tier) = (data_lease.tier(), meta_lease.tier());
         self.pace();
-        // A guard of linked runs that is rewritten whole becomes guards of a table each; a run of level 0 that lies on others is one.
+        // A guard of linked runs that is rewritten whole becomes guards of a table each; a run of level 0 that lies on
+        // others is one.
         let table_bytes = match (level, links) {
             (0, true) if self.options.adds_floors() => need.data + need.meta,
             (1.., false) if self.options.adds_floors() => self.options.guard_bytes(),
@@ -680,9 +684,10 @@ impl Engine {
         need.and_cuts(bounds.len() as u64 + halves)
     }
 
-    /// Room for a whole job, so that it can end once it has begun: for data on the slowest tier that has it, for indexes
-    /// and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make way for them;
-    /// beside a store of objects, at once, and slabs are vacated for those of the next ([`Engine::make_room_beside`]).
+    /// Room for a whole job, so that it can end once it has begun: for data on the slowest tier that has it, for
+    /// indexes and filters on the fast tier. These go elsewhere only after jobs were refused, when no table can make
+    /// way for them; beside a store of objects, at once, and slabs are vacated for those of the next
+    /// ([`Engine::make_room_beside`]).
     fn lease_job(&self, need: Need) -> Result<(Lease<'_>, Lease<'_>)> {
         let tiers = &self.tiers.all;
         let beside_slabs = self.objects.as_ref().is_none_or(|store| store.has_room_beside(self, need.meta));

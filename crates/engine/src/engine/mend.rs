@@ -1,13 +1,15 @@
 //! Taking out of a store what is broken in it, so that the rest goes on (`crate::repair` finds out what that is).
 //!
-//! A part of opening, between the replay of the log and the first write to what exists. Of each broken table the blocks that are whole go to new
-//! tables in its place, in the same run, if they are still as many as were told; slots that cannot be read are freed, and slabs that are not there
-//! removed. All of that is one edit. It is in no manifest that is there: the open begins a new one, as after a crash, whose snapshot has it, and the
-//! superblock that names this one commits it. Before that, slabs of another length, or with a damaged header, are made what the manifest says, since
-//! opening reads them: that costs no slot anything that could be read, and is the same each time; what another slab's file has under their name is no more than
-//! that, and was agreed to be lost. So a crash before the commit leaves the store as broken as it was, with new tables that nothing names: opening removes
-//! these, and so does mending, before it makes others. The image of a clean close is not used: objects that count as copies in it may have lost
-//! their originals.
+//! A part of opening, between the replay of the log and the first write to what exists. Of each broken table the blocks
+//! that are whole go to new tables in its place, in the same run, if they are still as many as were told; slots that
+//! cannot be read are freed, and slabs that are not there removed. All of that is one edit. It is in no manifest that
+//! is there: the open begins a new one, as after a crash, whose snapshot has it, and the superblock that names this one
+//! commits it. Before that, slabs of another length, or with a damaged header, are made what the manifest says, since
+//! opening reads them: that costs no slot anything that could be read, and is the same each time; what another slab's
+//! file has under their name is no more than that, and was agreed to be lost. So a crash before the commit leaves the
+//! store as broken as it was, with new tables that nothing names: opening removes these, and so does mending, before it
+//! makes others. The image of a clean close is not used: objects that count as copies in it may have lost their
+//! originals.
 
 use super::open::Found;
 use crate::error::{Error, Result};

@@ -10,10 +10,10 @@
 //! | `root`: manifest and superblock | whoever has its turn | – |
 //! | `catalog` | whoever has the root's turn, after the manifest has the edit | short lock |
 //!
-//! Lock order: `background` → the store's state → `catalog` → `snapshots`; `background` → the store's offers → its state; `queue`,
-//! `creations`, the pacer's and the promotion policy's are taken alone. Who needs both the root's turn and the lead takes the
-//! root first; the store's turn comes before both, and its pen is held while slots are written and nothing else is owned. No
-//! lock is held across I/O.
+//! Lock order: `background` → the store's state → `catalog` → `snapshots`; `background` → the store's offers → its
+//! state; `queue`, `creations`, the pacer's and the promotion policy's are taken alone. Who needs both the root's turn
+//! and the lead takes the root first; the store's turn comes before both, and its pen is held while slots are written
+//! and nothing else is owned. No lock is held across I/O.
 //!
 //! A reader loads `current` first and `visible` second. Whatever compaction had dropped by then was shadowed by a
 //! version at or below a `visible` of before, so the reader's number finds everything it should; and what is newer
@@ -186,7 +186,8 @@ impl Engine {
         self.queue.wake();
     }
 
-    /// Whether all that was read of persistent memory so far was there. Memory that was lost closes the store for writes.
+    /// Whether all that was read of persistent memory so far was there. Memory that was lost closes the store for
+    /// writes.
     pub(crate) fn check_memory(&self) -> Result<()> {
         self.tiers.check_memory().inspect_err(|lost| self.fail(lost))
     }

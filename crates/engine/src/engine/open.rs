@@ -1,21 +1,23 @@
 //! Opening and making a store, and closing it.
 //!
-//! Open, in order; nothing that exists is changed before step 5 (persistent memory is made as long as it should be after step 3; a
-//! replay larger than a memtable writes tables that no edit names yet, and that the next open removes as orphans if this one fails):
+//! Open, in order; nothing that exists is changed before step 5 (persistent memory is made as long as it should be
+//! after step 3; a replay larger than a memtable writes tables that no edit names yet, and that the next open removes
+//! as orphans if this one fails):
 //!
 //! 1. lock every tier's directory;
 //! 2. read every superblock: same store, right order, right number, epochs that belong together;
 //! 3. read the manifest; check that every file it names is there, and whole in length;
-//! 4. replay the log; find out what the store below the memtable holds, from the image of a clean close, or from its slots. Between the two a
-//!    repair takes out what is broken (`mend`), and does not ask for all of the tables in step 3;
+//! 4. replay the log; find out what the store below the memtable holds, from the image of a clean close, or from its
+//!    slots. Between the two a repair takes out what is broken (`mend`), and does not ask for all of the tables in step
+//!    3;
 //! 5. raise the epoch: first tier `Opening`, the others, first tier `Open`;
 //! 6. make all names durable. After a clean close, go on in the manifest and log that are there. After anything else
 //!    begin both anew: what was replayed is copied into a new log if it is little (so that a store that is killed over
-//!    and over does not grow) or can be flushed into a store below the memtable later, else turned into tables; one edit of
-//!    the new manifest names these and the new log. That
-//!    makes the cut of a torn tail final; and a file whose sync had failed is not written to again, since what is read
-//!    of it now may be the kernel's and never reach the medium, whatever a further sync says. Where guards may have more floors now than
-//!    the one that they had, another edit makes them ready for that;
+//!    and over does not grow) or can be flushed into a store below the memtable later, else turned into tables; one
+//!    edit of the new manifest names these and the new log. That makes the cut of a torn tail final; and a file whose
+//!    sync had failed is not written to again, since what is read of it now may be the kernel's and never reach the
+//!    medium, whatever a further sync says. Where guards may have more floors now than the one that they had, another
+//!    edit makes them ready for that;
 //! 7. remove files that the manifest does not name, and the image, which serves once.
 //!
 //! A crash at any point leaves a store that opens to the same state. Making a store writes the other tiers'
@@ -119,8 +121,9 @@ impl Engine {
         self.background.stop();
     }
 
-    /// Closes the store: what was acknowledged is made durable, an image of what memory has of the store below the memtable is
-    /// left for the next open, log and manifest are trimmed, and the superblock says where they end. The second call does nothing.
+    /// Closes the store: what was acknowledged is made durable, an image of what memory has of the store below the
+    /// memtable is left for the next open, log and manifest are trimmed, and the superblock says where they end. The
+    /// second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
@@ -478,8 +481,8 @@ struct Recovered {
     log: Replayed,
     writer: MemTableWriter,
     memtable: Arc<MemTable>,
-    /// Memtables that replay filled before the last, oldest first, each with its last number, where there is a store for them to be
-    /// flushed into.
+    /// Memtables that replay filled before the last, oldest first, each with its last number, where there is a store
+    /// for them to be flushed into.
     sealed: Vec<(Arc<MemTable>, Seq)>,
     /// Tables that replay filled before it ended, and the range tombstones that came with them; not in any version yet.
     tables: Vec<(u64, Vec<TableMeta>, Arc<RangeTombstones>)>,
@@ -755,8 +758,8 @@ impl Found {
         let mut in_order = self.in_order()?;
         let torn_slots = in_order.as_ref().map_or(0, InOrder::torn);
         let manifest_end = self.manifest.end;
-        // What several memtables had may be in one log; of those that are flushed nothing comes back, range tombstones least of all:
-        // tables have been told of newer ones.
+        // What several memtables had may be in one log; of those that are flushed nothing comes back, range tombstones
+        // least of all: tables have been told of newer ones.
         let flushed = self.catalog.flushed;
         let mut take = |numbers: (Seq, u32), payload: &[u8]| {
             if numbers.0.0 + u64::from(numbers.1) <= flushed.0 + 1 {
@@ -817,8 +820,8 @@ impl Found {
         Ok((self.catalog.take_file_number(), made, ranges))
     }
 
-    /// Writes tables while there are no workers yet: with data on the first of these tiers that has room, and with the rest on the
-    /// other one. The input takes so many bytes at most.
+    /// Writes tables while there are no workers yet: with data on the first of these tiers that has room, and with the
+    /// rest on the other one. The input takes so many bytes at most.
     pub(super) fn write_tables(
         &mut self,
         options: &Options,
@@ -829,7 +832,8 @@ impl Found {
     ) -> Result<Vec<TableMeta>> {
         let next_file = std::cell::Cell::new(self.catalog.next_file);
         let take_number = || next_file.replace(next_file.get() + 1);
-        // What no tier has room for is counted on the first all the same, since it must be somewhere for the store to open.
+        // What no tier has room for is counted on the first all the same, since it must be somewhere for the store to
+        // open.
         let leases = std::cell::RefCell::new(Vec::new());
         let place = |bytes: u64| {
             let bytes = bytes.min(options.tables_bytes_max(most));

@@ -1,8 +1,8 @@
 //! Counters of calls, and how long they take.
 //!
-//! Counters are relaxed atomics, one or two per call. One call in [`TIMED`] of each kind is timed, with two looks at the
-//! clock and a histogram behind a lock: so that a get costs next to nothing more, and the histogram of any busy second
-//! still has thousands of them.
+//! Counters are relaxed atomics, one or two per call. One call in [`TIMED`] of each kind is timed, with two looks at
+//! the clock and a histogram behind a lock: so that a get costs next to nothing more, and the histogram of any busy
+//! second still has thousands of them.
 
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};

@@ -3,11 +3,11 @@
 //! A cached `get` takes no lock that a writer takes and makes no system call: one atomic load of `current`, one of
 //! `visible`, a search in each memtable, a lookup among the cached objects, then per table a look into its filter and,
 //! where that says yes, its index and one block, all through the cache. A value found in the cache is handed out as a
-//! reference; one found in a memtable is copied, the one allocation, since it would pin the whole arena. A value found in
-//! a table is remembered as the cache sees fit (`cache`): as an object, two allocations and a copy, or by its block.
+//! reference; one found in a memtable is copied, the one allocation, since it would pin the whole arena. A value found
+//! in a table is remembered as the cache sees fit (`cache`): as an object, two allocations and a copy, or by its block.
 //!
-//! What a range tombstone covers is as if its key were deleted, wherever it is found; nor does the cache come to know it, which would
-//! outlive the tombstone.
+//! What a range tombstone covers is as if its key were deleted, wherever it is found; nor does the cache come to know
+//! it, which would outlive the tombstone.
 
 use super::iterate::KeyRange;
 use super::operations::{BY_LEVEL_0, BY_MEMTABLES, BY_NOTHING, BY_OBJECTS, BY_STORE, Timed};
@@ -154,7 +154,8 @@ impl Engine {
         for (level, i) in current.version.levels.iter().zip(BY_LEVEL_0..) {
             let Some(guard) = level.guard_of(key) else { continue };
             let mut link = None;
-            // Of a table that is older than what deleted the key nothing needs to be read. One that lies on others stands for them.
+            // Of a table that is older than what deleted the key nothing needs to be read. One that lies on others
+            // stands for them.
             let has_any =
                 |table: &&Arc<TableHandle>| table.meta.largest_seq > erased || table.meta.below().is_some();
             for table in guard.tops().filter_map(|run| run.table_of(key)).filter(has_any) {

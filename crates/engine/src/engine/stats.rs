@@ -1,7 +1,8 @@
 //! What the store has done and what it holds, in numbers.
 //!
-//! Bytes are counted by the device meter, per tier and cause, calls and their times in `operations`, lookups in the cache,
-//! and what each keyspace was asked by its state. All are cumulative over restarts: edits carry them into the manifest.
+//! Bytes are counted by the device meter, per tier and cause, calls and their times in `operations`, lookups in the
+//! cache, and what each keyspace was asked by its state. All are cumulative over restarts: edits carry them into the
+//! manifest.
 
 use super::Engine;
 use super::operations::{AnswerStats, LatencyStats, OperationCounts, Operations};
@@ -35,8 +36,8 @@ pub struct TierStats {
     pub used_bytes: u64,
     /// Of these, what is set aside for the log to grow.
     pub set_aside_bytes: u64,
-    /// Tables go through the operating system's page cache here, since the file system cannot do the direct I/O that was
-    /// asked for: it holds their blocks a second time, beyond the memory number.
+    /// Tables go through the operating system's page cache here, since the file system cannot do the direct I/O that
+    /// was asked for: it holds their blocks a second time, beyond the memory number.
     pub no_direct_io: bool,
     /// Of persistent memory, how what is stored becomes durable.
     pub persistence: Option<String>,
@@ -90,8 +91,8 @@ pub struct ObjectStats {
     pub pinned_percent: u32,
     /// Tracked keys by clock value, the coldest first.
     pub clocks: [u64; 4],
-    /// Choices of what goes down since the store was opened, key ranges weighed for them, and objects that the tracker was
-    /// asked for.
+    /// Choices of what goes down since the store was opened, key ranges weighed for them, and objects that the tracker
+    /// was asked for.
     pub selections: u64,
     /// See `selections`.
     pub weighed: u64,
@@ -99,12 +100,14 @@ pub struct ObjectStats {
     pub probes: u64,
     /// Filters of tables that were asked for the same choices whether they have an object.
     pub filter_probes: u64,
-    /// Live slots that were found damaged when the store was opened; keys that neither a memtable nor a slot has cannot be answered.
+    /// Live slots that were found damaged when the store was opened; keys that neither a memtable nor a slot has cannot
+    /// be answered.
     pub damaged: u64,
-    /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is served, and nothing is
-    /// written to them.
+    /// Slabs that were missing, or not what the manifest says, when the store was opened: what can be read of them is
+    /// served, and nothing is written to them.
     pub flawed_slabs: u64,
-    /// Slots that were found damaged since, when what they hold was to go down; those whose keys were written anew meanwhile included.
+    /// Slots that were found damaged since, when what they hold was to go down; those whose keys were written anew
+    /// meanwhile included.
     pub lost_slots: u64,
 }
 
@@ -117,8 +120,8 @@ pub struct OpenStats {
     pub log_took: Duration,
     /// Bytes of keys and values, with their framing, that the log held.
     pub log_bytes: u64,
-    /// Slots for writes without a log ([`crate::Options::log_free`]) with bytes that are torn, or another slot's, and were dropped; what an
-    /// earlier crash left in slots that are not used since is among them.
+    /// Slots for writes without a log ([`crate::Options::log_free`]) with bytes that are torn, or another slot's, and
+    /// were dropped; what an earlier crash left in slots that are not used since is among them.
     pub torn_slots: u64,
 }
 
@@ -141,7 +144,8 @@ pub struct MemoryStats {
     pub write_bytes: u64,
     /// Keyspaces.
     pub keyspace_bytes: u64,
-    /// The index of the store below the memtable and its tracker, and what flushes have replaced of the index while somebody holds that.
+    /// The index of the store below the memtable and its tracker, and what flushes have replaced of the index while
+    /// somebody holds that.
     pub index_bytes: u64,
     /// Range tombstones that were flushed.
     pub range_bytes: u64,
@@ -175,7 +179,8 @@ pub struct Stats {
     pub objects: Option<ObjectStats>,
     /// From the top.
     pub levels: Vec<LevelStats>,
-    /// Runs that a guard below level 0 may have at present: one, but in profiles `fragmented` and `nvlsm`, which calls them floors.
+    /// Runs that a guard below level 0 may have at present: one, but in profiles `fragmented` and `nvlsm`, which calls
+    /// them floors.
     pub runs_max: u64,
     /// Who holds memory.
     pub memory: MemoryStats,

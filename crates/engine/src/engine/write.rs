@@ -97,8 +97,8 @@ impl Lead {
         }
     }
 
-    /// These slabs are durable, and nothing more comes into announced slots of theirs: they must not be held open, which would keep their
-    /// room once they are removed.
+    /// These slabs are durable, and nothing more comes into announced slots of theirs: they must not be held open,
+    /// which would keep their room once they are removed.
     pub(crate) fn forget(&mut self, slabs: &BTreeSet<u64>) {
         self.unsynced.retain(|slab, _| !slabs.contains(slab));
     }
@@ -324,8 +324,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts a group where a crash leaves it: into slots, if that is the store's way and there are any for all of it, else into the log;
-    /// and makes it durable, if a member asked for that.
+    /// Puts a group where a crash leaves it: into slots, if that is the store's way and there are any for all of it,
+    /// else into the log; and makes it durable, if a member asked for that.
     fn record_group(&self, lead: &mut Lead, group: &mut Group) -> Result<()> {
         let Some((first, last)) = group.numbers() else { return Ok(()) };
         if self.options.log_free {

@@ -1,6 +1,6 @@
 //! The payload of a batch record: entries one after the other, each a kind byte, the keyspace's id, the key's bytes
-//! and, where the kind has one, the value's; of a range delete that is the key that the range ends before, as long as the
-//! key space goes on if it is empty. The i-th entry has the record's first number plus i.
+//! and, where the kind has one, the value's; of a range delete that is the key that the range ends before, as long as
+//! the key space goes on if it is empty. The i-th entry has the record's first number plus i.
 
 use crate::format::coding::{Append, put_bytes, put_varint};
 use crate::format::{Decode, Malformed, Reader};

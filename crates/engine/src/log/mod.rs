@@ -8,8 +8,8 @@
 //! One thread at a time owns the [`LogWriter`] (whoever leads a group of writes); readers exist only at open.
 //!
 //! Cost: an append is one write call and no copy beyond the group's buffer; a sync is one call for the current file,
-//! and one for each earlier file that was sealed since the last sync. On persistent memory an append is one copy and no call, and a
-//! sync writes back each cache line that was appended to, and ends with one fence.
+//! and one for each earlier file that was sealed since the last sync. On persistent memory an append is one copy and no
+//! call, and a sync writes back each cache line that was appended to, and ends with one fence.
 
 mod batch;
 mod reader;

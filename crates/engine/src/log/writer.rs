@@ -1,7 +1,7 @@
 //! Appends to the log; owned by one thread at a time.
 //!
-//! Growing a file costs metadata at every sync, so a fresh file is extended with zeros, a step ahead of the records
-//! and in the same write call; a recycled file has its length already, and so has one that the medium could make room for.
+//! Growing a file costs metadata at every sync, so a fresh file is extended with zeros, a step ahead of the records and
+//! in the same write call; a recycled file has its length already, and so has one that the medium could make room for.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{HEADER_BYTES, encode_header};
@@ -29,7 +29,8 @@ pub(crate) struct NextLog {
 }
 
 impl NextLog {
-    /// Makes a log file that will have about `bytes`, from `recycled` if there is one; when it returns, name and header are durable.
+    /// Makes a log file that will have about `bytes`, from `recycled` if there is one; when it returns, name and header
+    /// are durable.
     pub(crate) fn prepare(
         directory: &dyn Directory,
         wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
@@ -222,8 +223,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// What files before `first` hold is durable elsewhere: they need no sync, and must not be held open, which would keep
-    /// their room once they are removed.
+    /// What files before `first` hold is durable elsewhere: they need no sync, and must not be held open, which would
+    /// keep their room once they are removed.
     pub(crate) fn forget_before(&mut self, first: u64) {
         self.sealed.retain(|(number, _)| *number >= first);
     }

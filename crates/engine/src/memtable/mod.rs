@@ -12,7 +12,8 @@
 //! Each node also points back at level 0, so that walking backwards costs the same as forwards. A reader that goes
 //! back while a node is being linked may miss that node; it is newer than anything the reader may see.
 //!
-//! Range tombstones are no nodes: they are in a set beside the list ([`RangeTombstones`]), which each one replaces by a larger.
+//! Range tombstones are no nodes: they are in a set beside the list ([`RangeTombstones`]), which each one replaces by a
+//! larger.
 //!
 //! An insert costs one bump of the arena and O(log n) comparisons, no allocation per entry; a lookup O(log n)
 //! comparisons with a cache miss each, of which the first few levels stay cached. Pugh, "Skip lists", 1990.
@@ -173,7 +174,8 @@ impl MemTable {
         self.range_tombstones.load_full()
     }
 
-    /// The number of the newest range tombstone up to `at` that covers `key`; 0 for none. `at` must have been visible before.
+    /// The number of the newest range tombstone up to `at` that covers `key`; 0 for none. `at` must have been visible
+    /// before.
     pub(crate) fn covering(&self, key: &[u8], at: Seq) -> Seq {
         match self.has_ranges.load(Ordering::Acquire) {
             true => self.range_tombstones.load().covering(key, at),

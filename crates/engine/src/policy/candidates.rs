@@ -1,10 +1,11 @@
-//! Candidates: the key ranges that could go down from the store (Raina et al., PrismDB, §5.3: the ranges of some consecutive tables), as the
-//! level says that they go to.
+//! Candidates: the key ranges that could go down from the store (Raina et al., PrismDB, §5.3: the ranges of some
+//! consecutive tables), as the level says that they go to.
 //!
-//! A candidate is one pile of a guard with the gap behind it, or as many piles as have a number of bytes, or of tables, together; a guard without
-//! tables is one. A guard's first and last reach to its ends, so all candidates of a level are disjoint and leave no key out. Which piles go together
-//! follows from the guard alone, and a guard's piles are found once ([`super::Seen`]). So the candidate that a key belongs to ([`of`]) costs a search by halving
-//! and a walk over a guard's piles: where there are tens of thousands of tables a plan must not look at all of them.
+//! A candidate is one pile of a guard with the gap behind it, or as many piles as have a number of bytes, or of tables,
+//! together; a guard without tables is one. A guard's first and last reach to its ends, so all candidates of a level
+//! are disjoint and leave no key out. Which piles go together follows from the guard alone, and a guard's piles are
+//! found once ([`super::Seen`]). So the candidate that a key belongs to ([`of`]) costs a search by halving and a walk
+//! over a guard's piles: where there are tens of thousands of tables a plan must not look at all of them.
 
 use super::{AFTER_ALL, GuardView, LevelView, PileView};
 use std::ops::Range;

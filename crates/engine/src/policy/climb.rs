@@ -1,15 +1,16 @@
 //! The pinning threshold, found by trying: what PrismDB leaves for later (§6.3, "a hill climbing approach").
 //!
-//! What should be low is what the lower tiers have to do for each operation: bytes read and written there, by users' reads
-//! and by demotions. To pin more spares reads, and makes every range that goes down dearer. After an epoch at the threshold
-//! that holds, a trial is made for another, a step away: if that cost clearly less it holds from then on, and the next trial
-//! lies as far beyond; else the trial after next lies on the other side. When neither side is better, steps become smaller, and
-//! in the end it rests for a while: a workload may have changed by then. An epoch has so many operations that both reads
-//! and demotions have had their say. No trial begins while what holds is still becoming cheaper by itself, as it does after an open, when
-//! the cache fills: any trial would be the better for it, and the next one, down to where nothing stays.
+//! What should be low is what the lower tiers have to do for each operation: bytes read and written there, by users'
+//! reads and by demotions. To pin more spares reads, and makes every range that goes down dearer. After an epoch at the
+//! threshold that holds, a trial is made for another, a step away: if that cost clearly less it holds from then on, and
+//! the next trial lies as far beyond; else the trial after next lies on the other side. When neither side is better,
+//! steps become smaller, and in the end it rests for a while: a workload may have changed by then. An epoch has so many
+//! operations that both reads and demotions have had their say. No trial begins while what holds is still becoming
+//! cheaper by itself, as it does after an open, when the cache fills: any trial would be the better for it, and the
+//! next one, down to where nothing stays.
 //!
-//! While the store is a cache ([`super::promotion`]) it makes no trials: which copies stay is not the threshold's matter then, and to
-//! pin fewer of the rest sends objects down for the sake of an epoch.
+//! While the store is a cache ([`super::promotion`]) it makes no trials: which copies stay is not the threshold's
+//! matter then, and to pin fewer of the rest sends objects down for the sake of an epoch.
 
 /// Where it begins: the paper's.
 const PERCENT_FIRST: i32 = 70;

@@ -1,11 +1,14 @@
-//! Range tombstones at work: tables that one covers lose what it covers, and one that covers nothing any more is forgotten.
+//! Range tombstones at work: tables that one covers lose what it covers, and one that covers nothing any more is
+//! forgotten.
 //!
-//! A tombstone is due once nobody reads before it. A table *needs* it if it has keys of its range, an entry that is older, and was not
-//! written with it in hand ([`TableView::erased`]). Tables that are covered whole come first ([`whole`]): they go by edits of many, and
-//! nothing is read or written. The others are rewritten in place, one at a time, when nothing else is due ([`apply`]), or before that once
-//! there are half as many tombstones as there may be ([`pressing`]); runs that point into one another are merged as their guard's rules
-//! say. When no table needs it, it is forgotten; but not while a plan runs among its keys where there is a store: a demotion may be about to
-//! write what it has read there before the tombstone came; nor one over what could not be read there. (A merge reads tables, which are there until its edit.)
+//! A tombstone is due once nobody reads before it. A table *needs* it if it has keys of its range, an entry that is
+//! older, and was not written with it in hand ([`TableView::erased`]). Tables that are covered whole come first
+//! ([`whole`]): they go by edits of many, and nothing is read or written. The others are rewritten in place, one at a
+//! time, when nothing else is due ([`apply`]), or before that once there are half as many tombstones as there may be
+//! ([`pressing`]); runs that point into one another are merged as their guard's rules say. When no table needs it, it
+//! is forgotten; but not while a plan runs among its keys where there is a store: a demotion may be about to write what
+//! it has read there before the tombstone came; nor one over what could not be read there. (A merge reads tables, which
+//! are there until its edit.)
 //!
 //! Each tombstone takes as long as there are tables in its range.
 
@@ -125,7 +128,8 @@ impl Needing<'_> {
         view.linked && self.guard.runs.len() > 1
     }
 
-    /// Tables of the run as they are without what is covered, in their places; `None` while that would meet a running plan.
+    /// Tables of the run as they are without what is covered, in their places; `None` while that would meet a running
+    /// plan.
     fn rewritten(&self, view: &View, tables: &[&TableView]) -> Option<Plan> {
         let (smallest, largest) = span(tables.iter().copied())?;
         if is_met(view, self.level, self.level, tables, smallest, largest) {

@@ -1,34 +1,35 @@
-//! Fragmented compaction: what comes down to a level is put beside what is there, and rewritten only when it goes further
-//! down (Raju et al., PebblesDB, SOSP 2017, §3; Zhang and Du, ACM TOS 17(3), 2021, §2, whose baseline it is).
+//! Fragmented compaction: what comes down to a level is put beside what is there, and rewritten only when it goes
+//! further down (Raju et al., PebblesDB, SOSP 2017, §3; Zhang and Du, ACM TOS 17(3), 2021, §2, whose baseline it is).
 //!
 //! A level is cut into guards; a guard has up to `runs_max` runs, and the newer version of a key lies in the newer run.
-//! All runs of a guard go down together: merged, cut where guards of the next level begin, and put on top there. So each byte
-//! is written once a level, where leveled compaction rewrites several times what comes down. In the last level, from
-//! where nothing goes further, the newer runs of a guard are merged into its oldest, when there are as many runs as there may
-//! be, as many bytes over the oldest run as in it (of a small one, as a guard should have), or half as many tombstones as it has
-//! entries: space stays within about twice what is live.
+//! All runs of a guard go down together: merged, cut where guards of the next level begin, and put on top there. So
+//! each byte is written once a level, where leveled compaction rewrites several times what comes down. In the last
+//! level, from where nothing goes further, the newer runs of a guard are merged into its oldest, when there are as many
+//! runs as there may be, as many bytes over the oldest run as in it (of a small one, as a guard should have), or half
+//! as many tombstones as it has entries: space stays within about twice what is live.
 //!
-//! **What is due.** Level 0 as in leveled compaction; a guard that is full; the guards of a level over its target, those with the most
-//! bytes first. Nothing is put into a full guard: that one goes down, or is merged, before; so it is as urgent as what waits above it.
-//! Targets, and where a level's data goes, are leveled compaction's ([`leveled`]).
+//! **What is due.** Level 0 as in leveled compaction; a guard that is full; the guards of a level over its target,
+//! those with the most bytes first. Nothing is put into a full guard: that one goes down, or is merged, before; so it
+//! is as urgent as what waits above it. Targets, and where a level's data goes, are leveled compaction's ([`leveled`]).
 //!
-//! **Little room.** Runs go down from the oldest on, and so may some of them alone, or a table of the oldest; where a guard has one
-//! run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the next-oldest run, or a
-//! table of that, may be merged into the oldest alone, in steps of a table.
+//! **Little room.** Runs go down from the oldest on, and so may some of them alone, or a table of the oldest; where a
+//! guard has one run they may be merged with that, as in leveled compaction, in steps of a table; in the last level the
+//! next-oldest run, or a table of that, may be merged into the oldest alone, in steps of a table.
 //!
-//! **Linked runs** (accumulative compaction: Zhang and Du, §4): each run of a guard is one table that points into the next older
-//! one, so nothing goes without all that lies on it. Little room is met by merging the runs of a guard among themselves; so are runs
-//! that are too little to be shared out among the guards below. What is put on a guard's runs points into these, so it has the guard
-//! for itself. Runs of level 0 point into one another, too, those that a flush found idle.
+//! **Linked runs** (accumulative compaction: Zhang and Du, §4): each run of a guard is one table that points into the
+//! next older one, so nothing goes without all that lies on it. Little room is met by merging the runs of a guard among
+//! themselves; so are runs that are too little to be shared out among the guards below. What is put on a guard's runs
+//! points into these, so it has the guard for itself. Runs of level 0 point into one another, too, those that a flush
+//! found idle.
 //!
-//! **Guards** should have `guard_bytes` in one run, in all of them where they are linked, so that what goes down makes about a
-//! table in each guard below. They are cut ([`change`]) when nothing is left that a cut could go through: when they have gone
-//! down or are one run; where they begin in the next level, if that has several among their keys, so that what goes down there
-//! covers whole guards. Bounds between empty guards go where a table is put across them: what is little and spread over many
-//! guards would become as many tables.
+//! **Guards** should have `guard_bytes` in one run, in all of them where they are linked, so that what goes down makes
+//! about a table in each guard below. They are cut ([`change`]) when nothing is left that a cut could go through: when
+//! they have gone down or are one run; where they begin in the next level, if that has several among their keys, so
+//! that what goes down there covers whole guards. Bounds between empty guards go where a table is put across them: what
+//! is little and spread over many guards would become as many tables.
 //!
-//! A plan that runs keeps others off its keys in all levels that it reads or writes, so bounds among these do not change while
-//! it writes. Linear in the number of tables.
+//! A plan that runs keeps others off its keys in all levels that it reads or writes, so bounds among these do not
+//! change while it writes. Linear in the number of tables.
 
 use super::leveled::{self, first_that_fits, is_free_of, level_targets, moved, numbers, output_of, span};
 use super::{GuardView, Plan, RunView, RunningPlan, TableView, View, halves};
@@ -77,8 +78,9 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     )
 }
 
-/// Where a guard may have one run, but has more from a time when it might: these become one. As long as there is no room for that,
-/// what else there is goes down, by the rules for linked runs: that may give room back, and nothing else would.
+/// Where a guard may have one run, but has more from a time when it might: these become one. As long as there is no
+/// room for that, what else there is goes down, by the rules for linked runs: that may give room back, and nothing else
+/// would.
 pub(crate) fn collapse(view: &View) -> Option<Plan> {
     let levels = view.levels.iter().enumerate().skip(1);
     let guards = levels.flat_map(|(level, seen)| seen.guards.iter().map(move |guard| (level, guard)));
@@ -90,8 +92,8 @@ pub(crate) fn collapse(view: &View) -> Option<Plan> {
     }
 }
 
-/// While writers are refused for want of room, what may be shadowed or deleted goes, due or not: newer runs of the lowest
-/// level are merged into the oldest, and what is above goes down.
+/// While writers are refused for want of room, what may be shadowed or deleted goes, due or not: newer runs of the
+/// lowest level are merged into the oldest, and what is above goes down.
 pub(crate) fn reclaim(view: &View) -> Option<Plan> {
     let lowest = view.levels.iter().rposition(|level| level.bytes() > 0).filter(|_| view.reclaim)?;
     let guards = view.levels[lowest].guards.iter().filter(|_| lowest > 0);
@@ -142,7 +144,8 @@ fn merges_of<'a>(
     }
 }
 
-/// Whether linked runs are as many as there may be, but so little that each guard below would get a small part of a table.
+/// Whether linked runs are as many as there may be, but so little that each guard below would get a small part of a
+/// table.
 fn would_scatter(view: &View, level: usize, guard: &GuardView) -> bool {
     if !view.linked || level == 0 || guard.runs.len() < 2 {
         return false;
@@ -153,9 +156,9 @@ fn would_scatter(view: &View, level: usize, guard: &GuardView) -> bool {
     guard.bytes() < below * view.guard_bytes / (view.ratio * SMALL)
 }
 
-/// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them, the
-/// oldest; then each table of the oldest; then any of these merged with what is there, in steps; runs that point into one another
-/// at last among themselves, so that they become tables.
+/// Tables that can be moved; all runs of a guard into the next level; in case there is no room for that, fewer of them,
+/// the oldest; then each table of the oldest; then any of these merged with what is there, in steps; runs that point
+/// into one another at last among themselves, so that they become tables.
 pub(super) fn down<'a>(
     view: &'a View,
     level: usize,
@@ -177,8 +180,8 @@ pub(super) fn down<'a>(
         .chain(is_tree.then(|| within(view, level, guard)).into_iter().flatten())
 }
 
-/// Puts tables of a level on top of what the next has among their keys; `None` while a guard there is full, or when that would
-/// meet a running plan.
+/// Puts tables of a level on top of what the next has among their keys; `None` while a guard there is full, or when
+/// that would meet a running plan.
 fn put_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> {
     let output = output_of(view, level);
     let (smallest, largest) = span(inputs.iter().copied())?;
@@ -223,8 +226,8 @@ fn merge_down(view: &View, level: usize, inputs: &[&TableView]) -> Option<Plan> 
     if is_met || all.len() == inputs.len() { None } else { leveled::merge(view, level, inputs, output) }
 }
 
-/// The newer runs of a guard into its oldest; in case there is no room for that, fewer of them, the oldest; then each table of
-/// the next-oldest.
+/// The newer runs of a guard into its oldest; in case there is no room for that, fewer of them, the oldest; then each
+/// table of the next-oldest.
 pub(super) fn within<'a>(
     view: &'a View,
     level: usize,
@@ -314,8 +317,8 @@ pub(crate) struct Change {
 /// Keys that nothing in a guard goes across, and how many bytes lie between one and the next.
 pub(crate) type Piece = (Vec<u8>, u64);
 
-/// Cuts a guard into parts of about `guard_bytes`, between pieces, or joins it with the one before if it has become small. Cuts are
-/// behind `smallest`, up to `largest`: beyond them others may be writing.
+/// Cuts a guard into parts of about `guard_bytes`, between pieces, or joins it with the one before if it has become
+/// small. Cuts are behind `smallest`, up to `largest`: beyond them others may be writing.
 pub(crate) fn change(
     start: &[u8],
     pieces: &[Piece],

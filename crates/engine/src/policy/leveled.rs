@@ -1,27 +1,27 @@
-//! Leveled compaction: one run per level below level 0, but for what is laid on the last ([`piles`]), each level `ratio` times larger than the
-//! one above.
+//! Leveled compaction: one run per level below level 0, but for what is laid on the last ([`piles`]), each level
+//! `ratio` times larger than the one above.
 //!
 //! Sizes are dynamic: the last level is as large as it is, and targets follow from it upwards; the first level whose
-//! target is not below the base takes level 0's merges, and levels between are left empty; so is one that would be little
-//! smaller than the one below it. So the last level holds
-//! all but about a `ratio`-th of the data, however much there is (Dong et al., "Optimizing space amplification in
-//! RocksDB", CIDR 2017).
+//! target is not below the base takes level 0's merges, and levels between are left empty; so is one that would be
+//! little smaller than the one below it. So the last level holds all but about a `ratio`-th of the data, however much
+//! there is (Dong et al., "Optimizing space amplification in RocksDB", CIDR 2017).
 //!
-//! **Tiers.** Where the store does not fit onto the faster tiers whole, the level above the last takes what room they have
-//! beside level 0, the level that takes its merges, and a merge's outputs: the larger it is, the fewer bytes of the last
-//! level each of its bytes drags along, and what is written to the slow tier is what wears it out. Of its tables the
-//! densest go first, so small tables make for twice the density (about half the dragging) of an even choice.
+//! **Tiers.** Where the store does not fit onto the faster tiers whole, the level above the last takes what room they
+//! have beside level 0, the level that takes its merges, and a merge's outputs: the larger it is, the fewer bytes of
+//! the last level each of its bytes drags along, and what is written to the slow tier is what wears it out. Of its
+//! tables the densest go first, so small tables make for twice the density (about half the dragging) of an even choice.
 //!
-//! What comes down to a last level on a slower tier is laid on what is there, or merged with it and what lies on it ([`piles`]).
+//! What comes down to a last level on a slower tier is laid on what is there, or merged with it and what lies on it
+//! ([`piles`]).
 //!
 //! The level that is furthest over its target goes first; of its tables those that drag the fewest bytes of the next
-//! level along for each of their own: neighbours together, since at both ends of a merge a table of the next level reaches
-//! beyond it, and that is half of what one table alone drags where levels differ little in size. A table that drags
-//! nothing is moved. Plans never overlap ones that run. One that the tiers have no room for gives way to a smaller one; and
-//! while writers are refused for want of room, levels are merged down whether they are due or not.
+//! level along for each of their own: neighbours together, since at both ends of a merge a table of the next level
+//! reaches beyond it, and that is half of what one table alone drags where levels differ little in size. A table that
+//! drags nothing is moved. Plans never overlap ones that run. One that the tiers have no room for gives way to a
+//! smaller one; and while writers are refused for want of room, levels are merged down whether they are due or not.
 //!
-//! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together; where the
-//! last level has several runs, two more in each of them for what is planned.
+//! A plan costs two searches by halving for each table of a level, and as many more as tables are looked at together;
+//! where the last level has several runs, two more in each of them for what is planned.
 
 use super::piles::{self, Met};
 use super::{GuardView, LevelView, Plan, RunView, TableView, View, placement};
@@ -35,10 +35,11 @@ const SCORE_DUE: f64 = 1.0;
 /// Neighbours are merged together as long as so many tables are read in all: the longer a merge, the longer others wait
 /// for it, and the more room it takes. What else a pile is made of is not counted.
 const TOGETHER_MAX: usize = 24;
-/// Level 0 merges into a level of less than so many times what makes it due, without one between: that would have to be half as
-/// large at least, so each byte would be written as often as it is without it.
+/// Level 0 merges into a level of less than so many times what makes it due, without one between: that would have to be
+/// half as large at least, so each byte would be written as often as it is without it.
 const SKIPPED_BELOW: u64 = 6;
-/// What the level above the last has over its target is as much as another target once it is one part in so many of what level 0 may have.
+/// What the level above the last has over its target is as much as another target once it is one part in so many of
+/// what level 0 may have.
 const OVER_SHARE: u64 = 10;
 /// What a table takes in each guard, however little it has: a first and a last page, and two for its index.
 pub(crate) const GUARD_BYTES: u64 = 16 << 10;
@@ -59,11 +60,12 @@ pub(crate) fn level_targets(view: &View) -> Vec<u64> {
     for level in targets[1..].iter_mut().rev() {
         *level = target;
         let on_faster = std::mem::take(&mut on_faster);
-        // What lies on one another is there twice, and makes for no larger a level above; nor does that drag anything along at once.
+        // What lies on one another is there twice, and makes for no larger a level above; nor does that drag anything
+        // along at once.
         let next =
             if lays && on_faster >= view.base_bytes { on_faster } else { on_faster.max(target / view.ratio) };
-        // Without others' bytes to drag along, a level of level 0's own size would be one more to be written to; and where
-        // it is not much smaller than the one below, it takes room there, and spares less than it costs.
+        // Without others' bytes to drag along, a level of level 0's own size would be one more to be written to; and
+        // where it is not much smaller than the one below, it takes room there, and spares less than it costs.
         let is_little = next < view.base_bytes && target < SKIPPED_BELOW * view.base_bytes;
         if target <= view.base_bytes || view.runs_max > 1 && next < view.base_bytes || is_little {
             break;
@@ -150,8 +152,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     if may_go(&planned) { Some(planned) } else { piles::into_oldest(view).find(may_go).or(Some(planned)) }
 }
 
-/// While writers are refused for want of room, everything that lies on something, or has something below it, is merged with that, due or not: what
-/// it shadows or deletes there gives its room back.
+/// While writers are refused for want of room, everything that lies on something, or has something below it, is merged
+/// with that, due or not: what it shadows or deletes there gives its room back.
 pub(crate) fn reclaim(view: &View) -> Option<Plan> {
     let lowest = view.levels.iter().rposition(|level| level.bytes() > 0).filter(|_| view.reclaim)?;
     let down = (0..lowest.max(1)).flat_map(|level| merges_of(view, level));
@@ -205,9 +207,9 @@ fn is_due(score: f64, level: usize) -> bool {
     if level == 0 { score >= SCORE_DUE } else { score > SCORE_DUE }
 }
 
-/// How close a level is to being merged; more than 1 makes it due. What the level above the last has over its target is in the
-/// way of everything else on the faster tiers: what level 0 makes goes to a slower one then, and is written twice there. So a tenth of what
-/// level 0 may have is as much as two targets elsewhere.
+/// How close a level is to being merged; more than 1 makes it due. What the level above the last has over its target is
+/// in the way of everything else on the faster tiers: what level 0 makes goes to a slower one then, and is written
+/// twice there. So a tenth of what level 0 may have is as much as two targets elsewhere.
 fn level_score(view: &View, level: usize, bytes: u64, target: u64) -> f64 {
     let is_above_last = level + 2 == view.levels.len() && !fits_above(view);
     match bytes.checked_sub(target).filter(|_| is_above_last) {
@@ -216,9 +218,10 @@ fn level_score(view: &View, level: usize, bytes: u64, target: u64) -> f64 {
     }
 }
 
-/// How close a guard of level 0 is to being merged; 1 makes it due. By its runs; and all of them by what they have together,
-/// since keys that nobody writes any more would leave theirs behind for good. Where there is a slower tier to be spared, one that has less than
-/// its share of what level 0 may have waits for more runs: what it has would drag as much along as that of one that has all.
+/// How close a guard of level 0 is to being merged; 1 makes it due. By its runs; and all of them by what they have
+/// together, since keys that nobody writes any more would leave theirs behind for good. Where there is a slower tier to
+/// be spared, one that has less than its share of what level 0 may have waits for more runs: what it has would drag as
+/// much along as that of one that has all.
 pub(super) fn level0_score(view: &View, guard: &GuardView) -> f64 {
     let (guards, of) =
         (view.levels[0].guards.len(), |bytes: u64| bytes as f64 / view.base_bytes.max(1) as f64);
@@ -230,8 +233,9 @@ pub(super) fn level0_score(view: &View, guard: &GuardView) -> f64 {
     runs.min(share).max(guard.runs.len() as f64 / view.level0_most as f64).max(of(view.idle_bytes(0)))
 }
 
-/// Guards of level 0 that are due, each with how much so: those with most runs first, and where none has more than make it due
-/// those with the oldest run, which would else stay behind where nobody writes any more; of these those with most bytes.
+/// Guards of level 0 that are due, each with how much so: those with most runs first, and where none has more than make
+/// it due those with the oldest run, which would else stay behind where nobody writes any more; of these those with
+/// most bytes.
 fn level0_due(view: &View) -> impl Iterator<Item = (f64, &GuardView)> {
     let guards = view.levels[0].guards.iter().filter(|guard| !guard.runs.is_empty());
     let scored = guards.map(|guard| (level0_score(view, guard), &**guard));
@@ -244,7 +248,8 @@ fn level0_due(view: &View) -> impl Iterator<Item = (f64, &GuardView)> {
     due.into_iter()
 }
 
-/// All runs of a guard of level 0 into the base level; then, in case there is no room for that, fewer of them, the oldest.
+/// All runs of a guard of level 0 into the base level; then, in case there is no room for that, fewer of them, the
+/// oldest.
 fn plan_level0(view: &View) -> impl Iterator<Item = Plan> {
     // A newer run must not overtake an older one that is on its way.
     let is_idle =
@@ -261,8 +266,8 @@ pub(super) fn output_of(view: &View, level: usize) -> usize {
     (level + 1..wanted).find(|between| view.levels[*between].bytes() > 0).unwrap_or(wanted)
 }
 
-/// Merges of tables of `level` into `output`, those that drag the least along first: neighbours together where that drags less,
-/// since the tables of the output at both ends of what is merged reach beyond it.
+/// Merges of tables of `level` into `output`, those that drag the least along first: neighbours together where that
+/// drags less, since the tables of the output at both ends of what is merged reach beyond it.
 pub(super) fn merges_between(view: &View, level: usize, output: usize) -> impl Iterator<Item = Plan> {
     let mut candidates: Vec<(f64, &[TableView])> = Vec::new();
     for run in view.levels[level].runs() {
@@ -309,7 +314,8 @@ fn together_from<'a>(
     best.into_iter().chain(alone.filter(|_| best != alone))
 }
 
-/// Merges `inputs` of `level` and what they meet in `output`, or lays them on that; `None` when that would meet a running plan.
+/// Merges `inputs` of `level` and what they meet in `output`, or lays them on that; `None` when that would meet a
+/// running plan.
 pub(super) fn merge(view: &View, level: usize, inputs: &[&TableView], output: usize) -> Option<Plan> {
     let (smallest, largest) = span(inputs.iter().copied())?;
     let meets_running = |smallest: &[u8], largest: &[u8]| {

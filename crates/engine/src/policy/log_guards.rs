@@ -1,12 +1,14 @@
 //! Guards of the sorted log: where its levels are cut, so that who looks at some tables need not look at all.
 //!
-//! An edit copies the guards that it changes, a view of the tables is made anew for those alone, and candidates are drawn guard by guard
-//! (`docs/decisions/0013-many-tables.md`). They are what is left of PrismDB's partitions (§4): key ranges that are learned from what is there, and
-//! are split and joined by edits, as they fill and empty. Nothing else hangs on them: no memory or room is a guard's own.
+//! An edit copies the guards that it changes, a view of the tables is made anew for those alone, and candidates are
+//! drawn guard by guard (`docs/decisions/0013-many-tables.md`). They are what is left of PrismDB's partitions (§4): key
+//! ranges that are learned from what is there, and are split and joined by edits, as they fill and empty. Nothing else
+//! hangs on them: no memory or room is a guard's own.
 //!
-//! A guard with over twice as many piles as it should have is cut between piles, which nothing has to be rewritten for; such as have no more than half
-//! as many together become one. Demotions keep within a guard. What runs has read the bounds among its keys, so none is
-//! put there meanwhile; to take one away is no harm to anybody, but one change at a time is.
+//! A guard with over twice as many piles as it should have is cut between piles, which nothing has to be rewritten for;
+//! such as have no more than half as many together become one. Demotions keep within a guard. What runs has read the
+//! bounds among its keys, so none is put there meanwhile; to take one away is no harm to anybody, but one change at a
+//! time is.
 
 use super::{GuardView, LevelView, Plan, View};
 use std::sync::Arc;

@@ -1,13 +1,14 @@
 //! How many floors a guard may have, by what the store is asked.
 //!
-//! Floors trade reads for writes (Zhang and Du, ACM TOS 17(3), 2021, §4.2; in Fig. 18 they are set by hand). A guard that may have `f` is
-//! rewritten after `f` arrivals, so a write costs about `W / f`; a read goes through half of them, so it costs about `R * f`. Of `w`
-//! writes and `r` reads the sum is least at `f = sqrt(W / R * w / r)`. `W / R` is [`REWRITE`]: in modelled persistent memory a
-//! floor more is two cache lines in each of three levels to a read, and a write moves its record ten times where guards have one floor.
+//! Floors trade reads for writes (Zhang and Du, ACM TOS 17(3), 2021, §4.2; in Fig. 18 they are set by hand). A guard
+//! that may have `f` is rewritten after `f` arrivals, so a write costs about `W / f`; a read goes through half of them,
+//! so it costs about `R * f`. Of `w` writes and `r` reads the sum is least at `f = sqrt(W / R * w / r)`. `W / R` is
+//! [`REWRITE`]: in modelled persistent memory a floor more is two cache lines in each of three levels to a read, and a
+//! write moves its record ten times where guards have one floor.
 //!
-//! What was asked is remembered over windows, each counting three quarters of the one after it: a number that follows every burst would have
-//! guards rewritten for nothing. For the same reason it changes only when it is half as much too large or too small. It is never one,
-//! which is another way of compaction; that is chosen by hand.
+//! What was asked is remembered over windows, each counting three quarters of the one after it: a number that follows
+//! every burst would have guards rewritten for nothing. For the same reason it changes only when it is half as much too
+//! large or too small. It is never one, which is another way of compaction; that is chosen by hand.
 //!
 //! Costs a few instructions each time that a worker looks for work.
 

@@ -75,7 +75,8 @@ pub(crate) struct GuardView {
     bytes: u64,
     /// In key order; of a sorted log's guards alone.
     pub(crate) piles: Vec<PileView>,
-    /// The most bytes of the oldest run that are one pile since tables lie across them ([`piles::untangle`]); of a sorted log's guards alone.
+    /// The most bytes of the oldest run that are one pile since tables lie across them ([`piles::untangle`]); of a
+    /// sorted log's guards alone.
     joined_bytes: u64,
 }
 
@@ -87,8 +88,8 @@ pub(crate) struct LevelView {
     bytes: u64,
 }
 
-/// What the guards of an earlier version look like, level by level: a version shares most of its guards with the one before. Guards are
-/// not kept: tables go with the last version that has them.
+/// What the guards of an earlier version look like, level by level: a version shares most of its guards with the one
+/// before. Guards are not kept: tables go with the last version that has them.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Vec<SeenLevel>);
 
@@ -121,8 +122,8 @@ fn behind(key: &[u8]) -> Vec<u8> {
 pub(crate) struct View {
     pub(crate) levels: Vec<Arc<LevelView>>,
     pub(crate) running: Vec<RunningPlan>,
-    /// How often a table's data was read from media lately: the power of two of reads per mebibyte; 0 for those that are not here, and
-    /// for all where there is one tier, or a store.
+    /// How often a table's data was read from media lately: the power of two of reads per mebibyte; 0 for those that
+    /// are not here, and for all where there is one tier, or a store.
     pub(crate) heat: BTreeMap<u64, u32>,
     /// Parts of tables that cannot be put on another tier for now: a reader still holds them where they were before.
     pub(crate) lingering: BTreeSet<(u64, TablePart)>,
@@ -132,8 +133,8 @@ pub(crate) struct View {
     pub(crate) ratio: u64,
     /// Runs that a guard may have below level 0.
     pub(crate) runs_max: usize,
-    /// Runs that may lie on one another in the last level, where guards have one run (below a small store more, if it is the only one: [`sorted_log`]); one where
-    /// what comes down is merged at once.
+    /// Runs that may lie on one another in the last level, where guards have one run (below a small store more, if it
+    /// is the only one: [`sorted_log`]); one where what comes down is merged at once.
     pub(crate) laid_max: u64,
     /// Where a guard has several runs these point into one another: each is one table, and they go together.
     pub(crate) linked: bool,
@@ -195,7 +196,8 @@ pub(crate) enum Plan {
     },
     /// Let so many bytes of the store's copies of what tables have go, but for those that stay.
     Release { pinning: Pinning, bytes: u64 },
-    /// Have guards of a level begin at some keys that no table crosses, and at others no more. All are from one key up to before another.
+    /// Have guards of a level begin at some keys that no table crosses, and at others no more. All are from one key up
+    /// to before another.
     CutGuards { level: usize, added: Vec<Vec<u8>>, removed: Vec<Vec<u8>>, from: Vec<u8>, to: Vec<u8> },
     /// Forget range tombstones that no table needs: of keys from one up to before another, all of them together.
     Forget { tombstones: Vec<Seq>, from: Vec<u8>, to: Vec<u8> },
@@ -301,8 +303,8 @@ impl GuardView {
         self.bytes
     }
 
-    /// The tables of all runs; of half of them, the older ones; of half of these; and so on. Runs that point into one another
-    /// stay together.
+    /// The tables of all runs; of half of them, the older ones; of half of these; and so on. Runs that point into one
+    /// another stay together.
     pub(crate) fn oldest_halves(&self) -> impl Iterator<Item = Vec<&TableView>> {
         let mut more = usize::MAX;
         let counts = halves(self.runs.len()).map(|count| self.whole(count));
@@ -362,7 +364,8 @@ impl LevelView {
         self.bytes
     }
 
-    /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of guards and tables, besides them.
+    /// The tables that hold keys from `smallest` to `largest`; logarithmic in the number of guards and tables, besides
+    /// them.
     pub(crate) fn overlapping(&self, smallest: &[u8], largest: &[u8]) -> impl Iterator<Item = &TableView> {
         let runs = self.guards_of(smallest, largest).iter().flat_map(|guard| &guard.runs);
         runs.flat_map(move |run| &run.tables[run.overlapping(smallest, largest)])
@@ -404,7 +407,8 @@ impl View {
         busy.map(|table| table.bytes).sum()
     }
 
-    /// The view of a version that looks like these levels; where there are several tiers and no store, linear in its tables.
+    /// The view of a version that looks like these levels; where there are several tiers and no store, linear in its
+    /// tables.
     pub(crate) fn of(
         version: &Version,
         options: &Options,
@@ -512,10 +516,10 @@ fn guard_view(guard: &Guard, options: &Options) -> GuardView {
     if options.has_store() { view.piled() } else { view }
 }
 
-/// The next thing to do, if anything is due. Tables that a range tombstone covers whole go before anything else, for they cost nothing.
-/// With a store below the memtable that is a demotion, a change of guards, or a merge within the sorted
-/// log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room on a tier that
-/// is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
+/// The next thing to do, if anything is due. Tables that a range tombstone covers whole go before anything else, for
+/// they cost nothing. With a store below the memtable that is a demotion, a change of guards, or a merge within the
+/// sorted log, the demotion first where somebody waits for it, then merges for the room that they give back. Else room
+/// on a tier that is almost out of it, then merges, then merges for their room, then tables that lie on the wrong tier.
 pub(crate) fn plan(view: &View) -> Option<Plan> {
     if let Some(store) = &view.store {
         let within = || sorted_log::plan(view);

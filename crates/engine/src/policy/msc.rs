@@ -1,22 +1,24 @@
 //! Multi-tiered storage compaction: which key range's objects go down (Raina et al., PrismDB, §5.2 and §5.3).
 //!
-//! Candidates are the key ranges of one table of the capacity tier each, with the gap behind it; of several, where these are
-//! small, or the store is ([`super::sorted_log`]), or where that is asked for (`candidate_tables`, the paper's i); and where there are no tables yet, or many more objects than a table holds, pieces of that. A candidate's score is
-//! benefit over cost, equation (1): the objects that are there, weighted by how cold each is, over what each byte that goes
-//! costs the capacity tier, F (2 - o) / (1 - p) + 1, with F the bytes of tables for each byte of objects, o the share of the
-//! tables' bytes that the objects replace, p the share of the objects that stay since they are hot. The paper counts objects
-//! of one size; here all of it is in bytes.
+//! Candidates are the key ranges of one table of the capacity tier each, with the gap behind it; of several, where
+//! these are small, or the store is ([`super::sorted_log`]), or where that is asked for (`candidate_tables`, the
+//! paper's i); and where there are no tables yet, or many more objects than a table holds, pieces of that. A
+//! candidate's score is benefit over cost, equation (1): the objects that are there, weighted by how cold each is, over
+//! what each byte that goes costs the capacity tier, F (2 - o) / (1 - p) + 1, with F the bytes of tables for each byte
+//! of objects, o the share of the tables' bytes that the objects replace, p the share of the objects that stay since
+//! they are hot. The paper counts objects of one size; here all of it is in bytes.
 //!
 //! Weighing a candidate means asking the tracker for its keys, so [`candidates`] says which are worth it: all
-//! ([`Demotion::Precise`]), or [`CANDIDATES`] drawn by the view's seed, of which the engine then asks for a sample of the
-//! keys, and the tables' filters for some of these ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of keys instead, see
-//! `docs/decisions/0011-store-below-the-memtable.md`), or one, whatever it weighs ([`Demotion::Random`]). [`plan`] decides
-//! among those that were weighed. Both are linear in the number of ranges that they are told of, which are not all where there are many
-//! ([`super::candidates`]): then the engine tells of such as drawn objects are in, until [`CANDIDATES`] of them could go down. So what has many objects
-//! is weighed more often.
+//! ([`Demotion::Precise`]), or [`CANDIDATES`] drawn by the view's seed, of which the engine then asks for a sample of
+//! the keys, and the tables' filters for some of these ([`Demotion::Approx`]; the paper keeps bitmaps for buckets of
+//! keys instead, see `docs/decisions/0011-store-below-the-memtable.md`), or one, whatever it weighs
+//! ([`Demotion::Random`]). [`plan`] decides among those that were weighed. Both are linear in the number of ranges that
+//! they are told of, which are not all where there are many ([`super::candidates`]): then the engine tells of such as
+//! drawn objects are in, until [`CANDIDATES`] of them could go down. So what has many objects is weighed more often.
 //!
-//! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects and
-//! all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of ([`Plan::Release`]) and go first.
+//! Where all that was weighed is hot, or nearly, and nothing is on its way down, the coldest goes anyway, hot objects
+//! and all, unless room is wanted for promotions alone. Copies of what tables have cost nothing to let go of
+//! ([`Plan::Release`]) and go first.
 
 use super::piles::{self, Pile};
 use super::{Plan, RunningPlan, TableView, View};
@@ -77,8 +79,8 @@ pub(crate) struct RangeHeat {
     pub(crate) replaced_bytes: u64,
 }
 
-/// A key range, what the store has in it, and the tables of the level that objects go to that have keys in it, of all runs; two ranges
-/// may share a table.
+/// A key range, what the store has in it, and the tables of the level that objects go to that have keys in it, of all
+/// runs; two ranges may share a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeView {
     pub(crate) from: Vec<u8>,
@@ -95,7 +97,8 @@ pub(crate) struct RangeView {
     pub(crate) upper_bytes: u64,
     /// The age of the newest run.
     pub(crate) age: u64,
-    /// First and last key of its tables, where it is a part of what these have: what is merged with them may not meet what is laid beside it.
+    /// First and last key of its tables, where it is a part of what these have: what is merged with them may not meet
+    /// what is laid beside it.
     pub(crate) reach: Option<(Vec<u8>, Vec<u8>)>,
     /// If it was weighed.
     pub(crate) heat: Option<RangeHeat>,
@@ -156,7 +159,8 @@ pub(crate) fn weighed_max(demotion: Demotion) -> u64 {
     }
 }
 
-/// Whether a range could go down: no plan that runs is about it, and where the last tier has so much free there is room to merge it.
+/// Whether a range could go down: no plan that runs is about it, and where the last tier has so much free there is room
+/// to merge it.
 pub(crate) fn is_eligible(range: &RangeView, running: &[RunningPlan], free: u64) -> bool {
     let overlaps = |running: &RunningPlan| {
         let shares = range.tables.iter().any(|table| running.inputs.contains(table));
@@ -198,8 +202,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     if is_nearly_full && store.releasable > store.release_min && !releases {
         return Some(Plan::Release { pinning: store.pinning, bytes: store.missing.max(store.release_min) });
     }
-    // The capacity tier keeps a part for deletes. Once it is down to that, what gives room back goes, and else only what
-    // those who wait need: where it fills up least.
+    // The capacity tier keeps a part for deletes. Once it is down to that, what gives room back goes, and else only
+    // what those who wait need: where it fills up least.
     let room = view.tiers.last().map_or(u64::MAX, |tier| tier.free.saturating_sub(tier.keep_free));
     let by_growth = |a: &&RangeView, b: &&RangeView| a.growth().cmp(&b.growth()).then(a.from.cmp(&b.from));
     let fitting = eligible(view, store).map(|i| &store.ranges[i]);
@@ -257,8 +261,8 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// Ranges as `from..to objects/tables`, tables numbered from 1; behind that what a range is like if it was weighed and is
-    /// not all cold: `c` bytes of coldness, `p` bytes that stay, `r` bytes replaced; `?` if it was not.
+    /// Ranges as `from..to objects/tables`, tables numbered from 1; behind that what a range is like if it was weighed
+    /// and is not all cold: `c` bytes of coldness, `p` bytes that stay, `r` bytes replaced; `?` if it was not.
     fn ranges(text: &str) -> Vec<RangeView> {
         let mut number = 0;
         let range = |text: &str| {

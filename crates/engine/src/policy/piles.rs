@@ -1,17 +1,21 @@
-//! Piles: what comes down to the last level may be laid on the tables there as a run of its own, and merged with them later.
+//! Piles: what comes down to the last level may be laid on the tables there as a run of its own, and merged with them
+//! later.
 //!
-//! Where each byte that comes down is merged at once, it rewrites several of those it meets. Laid on them it is written once when it comes, and
-//! once more, with one or two others, when the *pile*, tables that lie on one another, is merged: when that has `runs_max` runs, or would have more
-//! bytes over the oldest run than a part of what is in it, from a half to all. The part is drawn by the pile's first key, since updates are laid on all
-//! piles alike: with one number for all they would be merged all at once, and then for long none. (Lazy leveling, Dayan and Idreos, SIGMOD 2018, turned round: there the last level alone is one run.)
-//! Up to all of the level is there twice meanwhile, and a read asks a filter more for each run, a scan a table more. What is laid may lie on several
-//! tables of the oldest run; these make one pile then.
+//! Where each byte that comes down is merged at once, it rewrites several of those it meets. Laid on them it is written
+//! once when it comes, and once more, with one or two others, when the *pile*, tables that lie on one another, is
+//! merged: when that has `runs_max` runs, or would have more bytes over the oldest run than a part of what is in it,
+//! from a half to all. The part is drawn by the pile's first key, since updates are laid on all piles alike: with one
+//! number for all they would be merged all at once, and then for long none. (Lazy leveling, Dayan and Idreos, SIGMOD
+//! 2018, turned round: there the last level alone is one run.) Up to all of the level is there twice meanwhile, and a
+//! read asks a filter more for each run, a scan a table more. What is laid may lie on several tables of the oldest run;
+//! these make one pile then.
 //!
-//! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max` over the oldest's (where it is laid across guards,
-//! it may be more in some of them, which are merged the sooner). Below a store of objects what
-//! is laid are demotions ([`super::msc`]); in leveled compaction, merges into the last level, where that lies on a slower tier than the levels above
-//! ([`super::leveled`]). What comes to a pile that takes no more is merged with it: with the tables of all newer runs among its keys, each with what
-//! it lies on, and with the oldest run. Other tables of newer runs may reach into what that merge writes; these stay above it, as they were.
+//! A run is newer than those under it: its age is one more than that of the newest of these, and less than `runs_max`
+//! over the oldest's (where it is laid across guards, it may be more in some of them, which are merged the sooner).
+//! Below a store of objects what is laid are demotions ([`super::msc`]); in leveled compaction, merges into the last
+//! level, where that lies on a slower tier than the levels above ([`super::leveled`]). What comes to a pile that takes
+//! no more is merged with it: with the tables of all newer runs among its keys, each with what it lies on, and with the
+//! oldest run. Other tables of newer runs may reach into what that merge writes; these stay above it, as they were.
 //!
 //! Nothing is laid where the last tier is short of room.
 
@@ -89,10 +93,12 @@ impl Pile {
 pub(super) struct Met<'a> {
     /// They are laid on what is there, and merged with nothing.
     pub(super) is_laid: bool,
-    /// Else, what they are merged with: tables of newer runs than the oldest, newest first; and those of the oldest, in key order.
+    /// Else, what they are merged with: tables of newer runs than the oldest, newest first; and those of the oldest, in
+    /// key order.
     pub(super) upper: Vec<&'a TableView>,
     pub(super) under: Vec<&'a TableView>,
-    /// The age of the run that they join; `None` where there is one run at most among their keys, and as far as anybody knows always was.
+    /// The age of the run that they join; `None` where there is one run at most among their keys, and as far as anybody
+    /// knows always was.
     pub(super) joins: Option<u64>,
 }
 
@@ -140,8 +146,8 @@ pub(super) fn met<'a>(
     }
 }
 
-/// The tables of newer runs than the oldest, newest first, that have keys from `smallest` to `largest`, each with those that it lies on; and the age of
-/// the newest.
+/// The tables of newer runs than the oldest, newest first, that have keys from `smallest` to `largest`, each with those
+/// that it lies on; and the age of the newest.
 fn upper_among<'a>(
     newer: &'a [RunView],
     smallest: &'a [u8],
@@ -162,8 +168,8 @@ fn upper_among<'a>(
     (found, age)
 }
 
-/// The last level's guards, if their runs may be taken apart: such as point into one another stay together. Without a store there is
-/// one, unless it has several from another profile's time.
+/// The last level's guards, if their runs may be taken apart: such as point into one another stay together. Without a
+/// store there is one, unless it has several from another profile's time.
 fn piled(view: &View) -> &[Arc<GuardView>] {
     let guards = view.levels.last().map_or(&[][..], |level| &level.guards);
     let is_linked = || view.linked || guards.iter().any(|guard| guard.runs.iter().any(|run| run.linked));
@@ -173,14 +179,16 @@ fn piled(view: &View) -> &[Arc<GuardView>] {
     }
 }
 
-/// Whether a guard somewhere has several runs that are not laid on one another here: from a time when there might be several.
+/// Whether a guard somewhere has several runs that are not laid on one another here: from a time when there might be
+/// several.
 pub(super) fn has_stray_runs(view: &View) -> bool {
     let several = view.levels.iter().skip(1).filter(|level| level.has_several_runs()).count();
     let of_last = view.levels.last().is_some_and(|level| level.has_several_runs()) && !piled(view).is_empty();
     several > usize::from(of_last)
 }
 
-/// Whether what comes down to the last level may be laid there: to spare a tier that is slower than those above, while it has room.
+/// Whether what comes down to the last level may be laid there: to spare a tier that is slower than those above, while
+/// it has room.
 pub(super) fn may_lay(view: &View) -> bool {
     let [_, .., last] = &view.tiers[..] else { return false };
     let has_room = last.free > ROOMY * last.keep_free;
@@ -195,7 +203,8 @@ pub(super) fn into_oldest(view: &View) -> impl Iterator<Item = Plan> + '_ {
     view.levels[last].guards.iter().flat_map(move |guard| fragmented::each_into_oldest(view, last, guard))
 }
 
-/// Tables of newer runs that lie on several of the oldest run, those together that join the same ones; and the bytes of that run that they join.
+/// Tables of newer runs that lie on several of the oldest run, those together that join the same ones; and the bytes of
+/// that run that they join.
 fn joined(runs: &[RunView]) -> Vec<(u64, Vec<&TableView>)> {
     let Some((oldest, newer)) = runs.split_last() else { return Vec::new() };
     let lies_on = |table: &TableView| oldest.overlapping(&table.smallest, &table.largest);
@@ -224,8 +233,9 @@ pub(super) fn joined_bytes(runs: &[RunView]) -> u64 {
     joined(runs).into_iter().map(|(bytes, _)| bytes).max().unwrap_or(0)
 }
 
-/// Merges into the last level's oldest run of tables that lie on several of that run, and of what they lie on, if what they
-/// join together has more than `pile_max` bytes of that run: what was laid there from a level above, or upon what was merged since.
+/// Merges into the last level's oldest run of tables that lie on several of that run, and of what they lie on, if what
+/// they join together has more than `pile_max` bytes of that run: what was laid there from a level above, or upon what
+/// was merged since.
 pub(super) fn untangle(view: &View, pile_max: u64) -> impl Iterator<Item = Plan> + '_ {
     let last = view.levels.len() - 1;
     let guards = piled(view).iter().filter(move |guard| guard.joined_bytes > pile_max);

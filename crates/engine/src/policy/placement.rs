@@ -1,16 +1,15 @@
 //! Placement: which table's data lies on which tier.
 //!
-//! Indexes and filters are made on the first tier; where one found no room there it lies on a slower one, and every lookup
-//! that comes by pays for that. So it goes up before any data does, and data makes way for it, but for a quarter of the tier that
-//! stays data's.
+//! Indexes and filters are made on the first tier; where one found no room there it lies on a slower one, and every
+//! lookup that comes by pays for that. So it goes up before any data does, and data makes way for it, but for a quarter
+//! of the tier that stays data's.
 //!
 //! Tables are ranked: upper levels before lower ones, and within a level those that are read more from media before
 //! those that are read less, then by key. Each goes to the first tier that has room left when its turn comes, once the
-//! levels above have what they may come to need ([`leveled::claims`]): room that the last level's tables took would have to
-//! be given back by copies as soon as somebody writes. So the top levels fill the fast tier, and one level straddles, table
-//! by table. Room is what is free and what
-//! tables take already, less a sixty-fourth of the tier (64 KiB at least) for jobs on their way, and on the last tier less
-//! what is kept for deletes and merges.
+//! levels above have what they may come to need ([`leveled::claims`]): room that the last level's tables took would
+//! have to be given back by copies as soon as somebody writes. So the top levels fill the fast tier, and one level
+//! straddles, table by table. Room is what is free and what tables take already, less a sixty-fourth of the tier (64
+//! KiB at least) for jobs on their way, and on the last tier less what is kept for deletes and merges.
 //!
 //! A table that is not where it should be is put there by a [`Plan::Relocate`], one at a time and after merges that are
 //! due: the highest rank that wants up first, as soon as there is room; the lowest that must go down only when the
@@ -86,8 +85,8 @@ fn room_of(view: &View, tier: usize) -> u64 {
     all.saturating_sub(view.tiers[tier].kept())
 }
 
-/// Tables whose index lies on a slower tier than the first, each with its level; none beside a store of objects, which makes way for
-/// no index.
+/// Tables whose index lies on a slower tier than the first, each with its level; none beside a store of objects, which
+/// makes way for no index.
 fn indexes_below(view: &View) -> impl Iterator<Item = (usize, &TableView)> {
     let levels = view.levels.iter().enumerate().filter(|_| view.store.is_none());
     let tables = levels.flat_map(|(level, seen)| seen.tables().map(move |table| (level, table)));
@@ -215,8 +214,8 @@ fn down(view: &View, wishes: &[Wish<'_>], crowded: impl Fn(usize) -> bool) -> Op
     wishes.iter().rev().find(must_go).map(relocate_data)
 }
 
-/// The tier that a level belongs to, whatever is there now: the first that the levels above leave some of. The last level
-/// belongs to the last, unless everything fits above that.
+/// The tier that a level belongs to, whatever is there now: the first that the levels above leave some of. The last
+/// level belongs to the last, unless everything fits above that.
 pub(crate) fn of_level(view: &View, level: usize) -> usize {
     let last = view.tiers.len().saturating_sub(1);
     // The sorted log below a store of objects lies on the last tier whole.
@@ -233,9 +232,10 @@ pub(crate) fn of_level(view: &View, level: usize) -> usize {
     last
 }
 
-/// The first tier that a new table of `bytes` of a level may go to. A level that will fit a tier whole may use what
-/// is kept free for jobs; one that straddles leaves it alone. Of the last level nothing is made above the last tier, unless everything fits there: what
-/// it took would be missing for what level 0 makes next. It comes up when nothing else is to be done.
+/// The first tier that a new table of `bytes` of a level may go to. A level that will fit a tier whole may use what is
+/// kept free for jobs; one that straddles leaves it alone. Of the last level nothing is made above the last tier,
+/// unless everything fits there: what it took would be missing for what level 0 makes next. It comes up when nothing
+/// else is to be done.
 pub(crate) fn of_output(view: &View, level: usize, bytes: u64) -> usize {
     let last = view.tiers.len() - 1;
     if level + 1 == view.levels.len() && !leveled::fits_above(view) {

@@ -1,15 +1,17 @@
-//! When reads bring hot objects up (PrismDB, §5.3, "read-triggered compactions"): detection, epochs while it helps, and a
-//! pause once it does not.
+//! When reads bring hot objects up (PrismDB, §5.3, "read-triggered compactions"): detection, epochs while it helps, and
+//! a pause once it does not.
 //!
-//! Detection: at least 95 of 100 operations since the last look were reads, and over a fifth of the tracked keys lie below.
-//! Then objects rise for an epoch, and for another as long as the share of reads that tables below answer goes down by one
-//! part in a hundred; else there is a pause. An epoch is a hundredth of the keys' number of reads, a pause a tenth, as the
-//! paper's million and ten million are of its hundred million keys; but no fewer than it takes to tell a share of a quarter
-//! from one that is better by a hundredth of it ([`EPOCH_MIN`]), so below thirty million keys an epoch is longer than in the paper. Where that would be
-//! more than three reads a key, it is three: the store is so small that nothing is lost by a guess.
+//! Detection: at least 95 of 100 operations since the last look were reads, and over a fifth of the tracked keys lie
+//! below. Then objects rise for an epoch, and for another as long as the share of reads that tables below answer goes
+//! down by one part in a hundred; else there is a pause. An epoch is a hundredth of the keys' number of reads, a pause
+//! a tenth, as the paper's million and ten million are of its hundred million keys; but no fewer than it takes to tell
+//! a share of a quarter from one that is better by a hundredth of it ([`EPOCH_MIN`]), so below thirty million keys an
+//! epoch is longer than in the paper. Where that would be more than three reads a key, it is three: the store is so
+//! small that nothing is lost by a guess.
 //!
-//! Whether the store is a cache of what lies below, and copies stay by how often they were asked for, is looked at as often, and takes 97 reads
-//! in 100: where one operation in twenty writes, more reads reach the capacity tier with it (`docs/decisions/0011-store-below-the-memtable.md`).
+//! Whether the store is a cache of what lies below, and copies stay by how often they were asked for, is looked at as
+//! often, and takes 97 reads in 100: where one operation in twenty writes, more reads reach the capacity tier with it
+//! (`docs/decisions/0011-store-below-the-memtable.md`).
 
 /// Reads are what is asked for: so many in a hundred.
 const READS_PERCENT: u64 = 95;
@@ -22,8 +24,9 @@ const BETTER_PERCENT: u64 = 1;
 /// An epoch and a pause have one read for so many keys.
 const EPOCH_KEYS: u64 = 100;
 const PAUSE_KEYS: u64 = 10;
-/// And so many at least: of 300,000, a share of a quarter has a standard deviation of a third of a hundredth of itself, so
-/// that an epoch that was better by a hundredth is seldom taken for one that was not. To look whether to begin, fewer do.
+/// And so many at least: of 300,000, a share of a quarter has a standard deviation of a third of a hundredth of itself,
+/// so that an epoch that was better by a hundredth is seldom taken for one that was not. To look whether to begin,
+/// fewer do.
 const EPOCH_MIN: u64 = 300_000;
 const LOOK_MIN: u64 = 100_000;
 /// Looks cost as much as some reads.
@@ -109,7 +112,8 @@ impl Promotion {
 mod tests {
     use super::*;
 
-    /// Looks one after the other: gets in ten thousands, writes, those answered below, tracked keys of a hundred that lie below.
+    /// Looks one after the other: gets in ten thousands, writes, those answered below, tracked keys of a hundred that
+    /// lie below.
     fn decisions(looks: &[(u64, u64, u64, u64)]) -> String {
         let (mut promotion, mut view) = (Promotion::default(), ReadView::default());
         view.keys = 20_000_000;

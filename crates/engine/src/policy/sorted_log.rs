@@ -1,27 +1,33 @@
-//! The sorted log below a store of objects: how many levels it has, which of their tables are merged, and what is laid on them (Raina et al.,
-//! PrismDB, §4 and §5: one level, and several where the fast tier is less than a tenth of the data; each of one run).
+//! The sorted log below a store of objects: how many levels it has, which of their tables are merged, and what is laid
+//! on them (Raina et al., PrismDB, §4 and §5: one level, and several where the fast tier is less than a tenth of the
+//! data; each of one run).
 //!
-//! **Runs.** With one run each demotion rewrites the tables among its keys: where the store has a sixth of the data and half of that is hot,
-//! ten bytes for each that goes. Here, while there is one level, what goes is *laid on* those tables as a run of its own, and merged with
-//! them once the range has [`runs_max`] runs, or these would have as many bytes together as the oldest, or half as many ([`piles`]). So a byte is written when it goes
-//! down, and once more, with one or two others, when its range is merged; what stays in the store costs what goes nothing. For that
-//! up to all of the log is there twice, and a read that the store does not answer asks a filter more for each run. A run is newer than those
-//! under it. A demotion that merges takes *piles*, tables that lie on one another, whole.
+//! **Runs.** With one run each demotion rewrites the tables among its keys: where the store has a sixth of the data and
+//! half of that is hot, ten bytes for each that goes. Here, while there is one level, what goes is *laid on* those
+//! tables as a run of its own, and merged with them once the range has [`runs_max`] runs, or these would have as many
+//! bytes together as the oldest, or half as many ([`piles`]). So a byte is written when it goes down, and once more,
+//! with one or two others, when its range is merged; what stays in the store costs what goes nothing. For that up to
+//! all of the log is there twice, and a read that the store does not answer asks a filter more for each run. A run is
+//! newer than those under it. A demotion that merges takes *piles*, tables that lie on one another, whole.
 //!
-//! **A small store.** The smaller the store, the less of each range is in it, and the more runs it takes until as many bytes are laid as are worth a merge: from
-//! `ratio` times the store on there may be more runs, up to twice as many. And the smaller are the tables that are laid, each with an index, a
-//! filter and syncs of its own. So ranges are larger then ([`range_bytes`]): a demotion lays one table on several of the oldest run, which are one pile
-//! from then on. So it does where ranges of several tables are asked for (`candidate_tables`).
+//! **A small store.** The smaller the store, the less of each range is in it, and the more runs it takes until as many
+//! bytes are laid as are worth a merge: from `ratio` times the store on there may be more runs, up to twice as many.
+//! And the smaller are the tables that are laid, each with an index, a filter and syncs of its own. So ranges are
+//! larger then ([`range_bytes`]): a demotion lays one table on several of the oldest run, which are one pile from then
+//! on. So it does where ranges of several tables are asked for (`candidate_tables`).
 //!
-//! **Levels.** From `ratio` times as many runs as there may be, the log gets a level above its last, a `ratio`-th as large, to which demotions go from then on, and above that
-//! another where it is still more than `ratio` times the store. (A level of `r` runs costs what one of one run does below a store `r` times as large, so with
-//! one run this is the paper's rule: levels from a tenth on.) Levels above the last are of one run each. A byte then costs half of what the first
-//! level is larger than the store, half of `ratio` for each level between, and three or four in the last, where what comes down is laid
-//! on what is there ([`piles`]). Reads that the store does not answer ask a filter more for each level. A level that is there stays until it would
-//! be wanted only at half that size, and is merged down then, and what it laid across many tables with these. Merges between levels are those of leveled compaction ([`leveled`]): the tables that
-//! drag the fewest bytes along first.
+//! **Levels.** From `ratio` times as many runs as there may be, the log gets a level above its last, a `ratio`-th as
+//! large, to which demotions go from then on, and above that another where it is still more than `ratio` times the
+//! store. (A level of `r` runs costs what one of one run does below a store `r` times as large, so with one run this is
+//! the paper's rule: levels from a tenth on.) Levels above the last are of one run each. A byte then costs half of what
+//! the first level is larger than the store, half of `ratio` for each level between, and three or four in the last,
+//! where what comes down is laid on what is there ([`piles`]). Reads that the store does not answer ask a filter more
+//! for each level. A level that is there stays until it would be wanted only at half that size, and is merged down
+//! then, and what it laid across many tables with these. Merges between levels are those of leveled compaction
+//! ([`leveled`]): the tables that drag the fewest bytes along first.
 //!
-//! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is there.
+//! Where the last tier is short of room one level of one run is all that is wanted, and [`reclaim`] merges what is
+//! there.
 
 use super::candidates::Extent;
 use super::{Plan, View, leveled, msc, piles};
@@ -30,7 +36,8 @@ use crate::version::LEVELS_MAX;
 
 /// A range has so many bytes in the store, if it need not be too large for that: what is laid is worth a table then.
 const LAID_BYTES: u64 = 128 << 10;
-/// Nor more than one part in so many of what the last tier has free: as much may come to lie on it before it is merged, and others fill the tier meanwhile.
+/// Nor more than one part in so many of what the last tier has free: as much may come to lie on it before it is merged,
+/// and others fill the tier meanwhile.
 const RANGE_SHARE: u64 = 16;
 
 /// What the shape of the log follows from.
@@ -87,14 +94,15 @@ fn most_runs(least: u64) -> u64 {
     if least > 1 { 2 * least } else { least }
 }
 
-/// How many runs may lie on one another in a log of one level: `least`, and up to twice as many where it is over `ratio` times the store.
+/// How many runs may lie on one another in a log of one level: `least`, and up to twice as many where it is over
+/// `ratio` times the store.
 fn runs_max(log_bytes: u64, store_bytes: u64, ratio: u64, least: u64) -> u64 {
     let runs = least.saturating_mul(log_bytes) / store_bytes.saturating_mul(ratio).max(1);
     runs.clamp(least, most_runs(least))
 }
 
-/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where objects in the store have `filled_bytes`
-/// and the last tier so much free.
+/// How many bytes of tables, at least of one pile, the ranges have that go down at once, where objects in the store
+/// have `filled_bytes` and the last tier so much free.
 fn range_bytes(log_bytes: u64, filled_bytes: u64, table_bytes: u64, free: u64) -> u64 {
     let wanted = u128::from(LAID_BYTES) * u128::from(log_bytes) / u128::from(filled_bytes.max(1));
     let most = range_bytes_max(table_bytes).min(free / RANGE_SHARE).max(table_bytes);
@@ -111,14 +119,15 @@ fn range_bytes_max(table_bytes: u64) -> u64 {
     u64::from(RANGE_TABLES_MAX) * table_bytes
 }
 
-/// Of their oldest run, the bytes with which piles are too large for a demotion: with as much on them, and their objects, they would not fit the last tier; or
-/// something was laid on them from a level above, or tables were larger once.
+/// Of their oldest run, the bytes with which piles are too large for a demotion: with as much on them, and their
+/// objects, they would not fit the last tier; or something was laid on them from a level above, or tables were larger
+/// once.
 fn pile_max(table_bytes: u64, free: u64) -> u64 {
     range_bytes_max(table_bytes).min(msc::fitting(free) / 3)
 }
 
-/// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those to be left
-/// empty.
+/// The log of so many bytes by level, below a store of `store_bytes`: what each level should have at most, 0 for those
+/// to be left empty.
 fn targets(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> Vec<u64> {
     let mut targets = vec![0; levels.len()];
     let Some(last) = levels.len().checked_sub(1) else { return targets };
@@ -137,8 +146,8 @@ fn targets(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> Vec<u64> 
     targets
 }
 
-/// The level that demotions go to: the first that is wanted, or that has anything, since no newer version may come to lie
-/// below an older one.
+/// The level that demotions go to: the first that is wanted, or that has anything, since no newer version may come to
+/// lie below an older one.
 fn first_level(levels: &[u64], store_bytes: u64, ratio: u64, runs: u64) -> usize {
     let wanted = targets(levels, store_bytes, ratio, runs);
     let is_there = wanted.iter().zip(levels).position(|(wanted, bytes)| wanted + bytes > 0);
@@ -168,8 +177,8 @@ pub(crate) fn plan(view: &View) -> Option<Plan> {
     })
 }
 
-/// While writers are refused for want of room, what has something below it, or lies on something, is merged with that, due or not: what it
-/// replaces and deletes there gives its room back.
+/// While writers are refused for want of room, what has something below it, or lies on something, is merged with that,
+/// due or not: what it replaces and deletes there gives its room back.
 pub(crate) fn reclaim(view: &View) -> Option<Plan> {
     if !view.reclaim || view.store.is_none() {
         return None;

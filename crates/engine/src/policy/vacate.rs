@@ -1,12 +1,14 @@
-//! Which slabs are vacated: what is left in them moves to free slots of others of their class, so that their room may serve
-//! objects of another size, or indexes of tables.
+//! Which slabs are vacated: what is left in them moves to free slots of others of their class, so that their room may
+//! serve objects of another size, or indexes of tables.
 //!
-//! Demotions free slots here and there, and hardly ever a whole slab; and a slab serves one size. So a store whose objects change in size
-//! would have free slots that nobody wants, and to make one slab of another class everything would have to go down (slab allocators of caches
-//! know this as calcification). To move an object costs a read and a write on the fast tier, and its heat stays.
+//! Demotions free slots here and there, and hardly ever a whole slab; and a slab serves one size. So a store whose
+//! objects change in size would have free slots that nobody wants, and to make one slab of another class everything
+//! would have to go down (slab allocators of caches know this as calcification). To move an object costs a read and a
+//! write on the fast tier, and its heat stays.
 //!
-//! A slab is worth it only where its class can spare the slots: others are to have [`SPARE`] times as many free ones as move, so that one class
-//! does not take from another what that wants back at once. What has least to move for its size goes first.
+//! A slab is worth it only where its class can spare the slots: others are to have [`SPARE`] times as many free ones as
+//! move, so that one class does not take from another what that wants back at once. What has least to move for its size
+//! goes first.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -34,8 +36,8 @@ impl SlabView {
     }
 }
 
-/// The slabs to vacate, and in which order, so that so many bytes become free; none of them is begun once `most` bytes move. One at least, if any is
-/// worth it. In O(n log n).
+/// The slabs to vacate, and in which order, so that so many bytes become free; none of them is begun once `most` bytes
+/// move. One at least, if any is worth it. In O(n log n).
 pub(crate) fn to_vacate(slabs: &[SlabView], wanted: u64, most: u64) -> Vec<u64> {
     let mut free: BTreeMap<u64, u64> = BTreeMap::new();
     for slab in slabs {

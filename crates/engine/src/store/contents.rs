@@ -1,9 +1,9 @@
-//! What the store holds at one moment, as readers see it: the index, the slabs it points into, and what was found damaged
-//! when the store was opened. Immutable, but for what slabs know of slots that were found damaged since; who holds it may read every object
-//! of that moment.
+//! What the store holds at one moment, as readers see it: the index, the slabs it points into, and what was found
+//! damaged when the store was opened. Immutable, but for what slabs know of slots that were found damaged since; who
+//! holds it may read every object of that moment.
 //!
-//! A lookup costs a search of the index and one read of at most two pages for each version that it looks at, which is one
-//! unless a snapshot holds an older version.
+//! A lookup costs a search of the index and one read of at most two pages for each version that it looks at, which is
+//! one unless a snapshot holds an older version.
 
 use super::index::{Holds, Index, Location, Position};
 use super::slab::{Slab, SlotBytes};
@@ -25,7 +25,8 @@ pub(crate) struct Contents {
     pub(crate) index: Index,
     pub(crate) slabs: Arc<Slabs>,
     pub(crate) damaged: Arc<Damaged>,
-    /// Who holds it may read every slot that was live then, whatever it holds of the index; a job's ([`Contents::of_job`]), those of its keys.
+    /// Who holds it may read every slot that was live then, whatever it holds of the index; a job's
+    /// ([`Contents::of_job`]), those of its keys.
     pub(crate) moment: Arc<Moment>,
 }
 
@@ -180,8 +181,8 @@ impl Contents {
     /// The newest version of `key` at or after `bound`. A damaged copy is none: tables have its original.
     ///
     /// # Errors
-    /// What the device says; `Corrupt` for a damaged slot, and, where there is no version, for any key that may have been
-    /// in a damaged one.
+    /// What the device says; `Corrupt` for a damaged slot, and, where there is no version, for any key that may have
+    /// been in a damaged one.
     pub(crate) fn get(&self, key: &[u8], bound: Trailer) -> Result<Option<Found>> {
         for location in self.index.locations(key) {
             let found = match self.read(location, key) {
@@ -220,7 +221,8 @@ impl Contents {
         Self { index, slabs: self.slabs.clone(), damaged: self.damaged.clone(), moment: self.moment.clone() }
     }
 
-    /// The same for a job that looks into no slot but those of keys that it has announced: who holds it keeps none of others from being used again.
+    /// The same for a job that looks into no slot but those of keys that it has announced: who holds it keeps none of
+    /// others from being used again.
     pub(crate) fn of_job(&self, index: Index) -> Self {
         Self { moment: self.moment.of_job(), ..self.with_index(index) }
     }
@@ -246,8 +248,8 @@ impl Contents {
         self.sampled(from, to, sample, &bytes)
     }
 
-    /// The same without slots that are lost, and of keys that have one: they may have to stay for its sake. Where a few entries know of no
-    /// others, more are looked at: what is left there would never go down.
+    /// The same without slots that are lost, and of keys that have one: they may have to stay for its sake. Where a few
+    /// entries know of no others, more are looked at: what is left there would never go down.
     pub(crate) fn whole_bytes_between(&self, from: Position, to: Position, sample: u64) -> u64 {
         let bytes = |at: Position, location: Location| {
             let mut key = Vec::new();
@@ -268,8 +270,9 @@ impl Contents {
         self.slabs.may_have_lost() && slots.any(is_lost)
     }
 
-    /// Reads what lies between two positions, and remembers which slots are damaged: two bytes for each slot of a slab that has one. None of
-    /// them is used for something else while these contents are held. How many are damaged that were not known to be.
+    /// Reads what lies between two positions, and remembers which slots are damaged: two bytes for each slot of a slab
+    /// that has one. None of them is used for something else while these contents are held. How many are damaged that
+    /// were not known to be.
     ///
     /// # Errors
     /// What the device says.

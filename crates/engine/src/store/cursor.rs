@@ -1,15 +1,16 @@
 //! A walk over the contents of a store, in key order, both ways.
 //!
-//! Neighbours by key lie here and there. So a walk that is known to be short begins with reads of as many objects as are expected
-//! of it, and one that goes on has more and more of the next ones read ahead, up to [`AHEAD_MAX`] and as far as memory
-//! allows; one that turns round begins anew with one. Reads are begun in batches, each once half of the last is used up, and of a batch
-//! objects in the same page or neighbouring sectors are one read: memtables are placed in key order, so what came with one of
-//! them lies together. A merge, which goes to the end in any case, reads further ahead ([`MERGE_AHEAD_MAX`]), and so finds
-//! more neighbours: as many as lie in the pages that memory has room for. Where that ends a batch, the next one waits until half of this is used
-//! up, too: one object at a time, each as another is done with, would find none. What lies in pages that are there for others, or are being read, is
-//! not read again: each page of small objects has some of every few dozen that follow. Of what a merge will read no more is begun while
-//! [`MERGE_UNDER_WAY_BYTES`] are under way, in the order in which it wants them: the device is as busy with these, and a write of the log, for which
-//! all writers wait, does not queue behind the rest.
+//! Neighbours by key lie here and there. So a walk that is known to be short begins with reads of as many objects as
+//! are expected of it, and one that goes on has more and more of the next ones read ahead, up to [`AHEAD_MAX`] and as
+//! far as memory allows; one that turns round begins anew with one. Reads are begun in batches, each once half of the
+//! last is used up, and of a batch objects in the same page or neighbouring sectors are one read: memtables are placed
+//! in key order, so what came with one of them lies together. A merge, which goes to the end in any case, reads further
+//! ahead ([`MERGE_AHEAD_MAX`]), and so finds more neighbours: as many as lie in the pages that memory has room for.
+//! Where that ends a batch, the next one waits until half of this is used up, too: one object at a time, each as
+//! another is done with, would find none. What lies in pages that are there for others, or are being read, is not read
+//! again: each page of small objects has some of every few dozen that follow. Of what a merge will read no more is
+//! begun while [`MERGE_UNDER_WAY_BYTES`] are under way, in the order in which it wants them: the device is as busy with
+//! these, and a write of the log, for which all writers wait, does not queue behind the rest.
 //!
 //! A cursor does not hold the contents that it walks over, or one that rests would keep slots from being used again:
 //! whoever moves it holds them meanwhile.
@@ -30,8 +31,8 @@ use std::sync::{Arc, Weak};
 /// Objects that are read ahead at once, at most: for users, and for merges.
 const AHEAD_MAX: usize = 32;
 const MERGE_AHEAD_MAX: usize = 2048;
-/// Bytes of pages that a merge looks ahead for, at most: others read ahead too. And what it may have whatever others take, or each
-/// page would be read for one object.
+/// Bytes of pages that a merge looks ahead for, at most: others read ahead too. And what it may have whatever others
+/// take, or each page would be read for one object.
 const MERGE_AHEAD_BYTES: u64 = 1 << 20;
 const MERGE_LEAST_BYTES: u64 = 64 << 10;
 /// Of these, bytes that are under way.

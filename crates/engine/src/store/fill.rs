@@ -1,12 +1,13 @@
 //! Writing objects into slots: sectors that share objects are read, changed and written once.
 //!
-//! Objects are sorted by place, and neighbouring ones, those of a page among them, gathered into runs of sectors (of pages, where the medium is not
-//! said to write less for less). A run that has other slots' bytes in it
-//! is read first, since direct I/O writes whole sectors. Reads and writes of several runs are under way at once; buffers in
-//! flight are bounded. What is in free slots is anything, and bytes of live slots come back as they were, so a torn write
-//! leaves every live slot as it was. Per run: one read, unless its slab is new, and one write.
+//! Objects are sorted by place, and neighbouring ones, those of a page among them, gathered into runs of sectors (of
+//! pages, where the medium is not said to write less for less). A run that has other slots' bytes in it is read first,
+//! since direct I/O writes whole sectors. Reads and writes of several runs are under way at once; buffers in flight are
+//! bounded. What is in free slots is anything, and bytes of live slots come back as they were, so a torn write leaves
+//! every live slot as it was. Per run: one read, unless its slab is new, and one write.
 //!
-//! A page with a sector that the medium cannot read is not written to, for the sake of what others may have there: who asked for it looks for slots elsewhere.
+//! A page with a sector that the medium cannot read is not written to, for the sake of what others may have there: who
+//! asked for it looks for slots elsewhere.
 
 use super::contents::Contents;
 use super::index::Location;
@@ -23,8 +24,9 @@ use std::sync::Arc;
 
 /// Longest run of sectors, in bytes, unless one object is longer.
 const RUN_BYTES_MAX: u64 = 64 << 10;
-/// Bytes of runs, each in whole pages, that are being read at once, and that are being written. Readers, and the log, queue behind them: at eight times as many readers waited
-/// for 256 pages, 2.6 ms of a modelled Optane of a fifth of its bandwidth; and for the log's write a whole group waits.
+/// Bytes of runs, each in whole pages, that are being read at once, and that are being written. Readers, and the log,
+/// queue behind them: at eight times as many readers waited for 256 pages, 2.6 ms of a modelled Optane of a fifth of
+/// its bandwidth; and for the log's write a whole group waits.
 const READING_BYTES_MAX: u64 = 64 << 10;
 const WRITING_BYTES_MAX: u64 = 32 << 10;
 
@@ -69,7 +71,8 @@ impl Run<'_, '_> {
         }
         let mut buffer = AlignedBuf::exactly(self.bytes() as usize);
         let unreadable = self.slab.read_what_can_be(self.device.as_ref(), &mut buffer, self.sectors.start)?;
-        // By the page: a sector between two objects may have bytes of neither, and who looks for other slots must not come back to these.
+        // By the page: a sector between two objects may have bytes of neither, and who looks for other slots must not
+        // come back to these.
         let spoiled = unreadable.iter().map(|sectors| self.slab.slots_in(&pages_of(sectors)));
         let spoiled: Vec<Range<u32>> = spoiled.collect();
         Ok(if spoiled.is_empty() { Sectors::Read(buffer) } else { Sectors::Spoiled(spoiled) })
@@ -130,8 +133,8 @@ impl Drop for Flight<'_, '_> {
     }
 }
 
-/// How many of `writes`, which are sorted by place, make a run, and its sectors. Two runs never share a page, but where one is as long as it may be:
-/// then they never share a sector.
+/// How many of `writes`, which are sorted by place, make a run, and its sectors. Two runs never share a page, but where
+/// one is as long as it may be: then they never share a sector.
 fn first_run(slab: &Slab, writes: &[&Write<'_>], is_early: bool) -> (usize, Range<u64>) {
     let extent = |(location, entry): &Write<'_>| {
         slab.sectors(location.slot, if is_early { early_bytes(entry) } else { object_bytes(entry) })
@@ -156,13 +159,14 @@ fn first_run(slab: &Slab, writes: &[&Write<'_>], is_early: bool) -> (usize, Rang
 pub(crate) struct Written {
     /// Slabs that are to be synced.
     pub(crate) touched: Vec<Arc<Slab>>,
-    /// Slots with bytes in pages that the medium cannot read all of, each with its slab: nothing was written to these, nor to their neighbours in a run.
+    /// Slots with bytes in pages that the medium cannot read all of, each with its slab: nothing was written to these,
+    /// nor to their neighbours in a run.
     pub(crate) spoiled: Vec<(u64, Range<u32>)>,
 }
 
-/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet; `durable` is given for announced
-/// slots: the number up to which everything is on media. Nothing is durable before the slabs that are returned have been synced, and where some slots are spoiled
-/// not everything is written.
+/// Writes objects into slots of `contents`' slabs. `new` names slabs in which nothing is live yet; `durable` is given
+/// for announced slots: the number up to which everything is on media. Nothing is durable before the slabs that are
+/// returned have been synced, and where some slots are spoiled not everything is written.
 ///
 /// # Errors
 /// What the devices or `check` say; what is in the slots is unknown then. `check` is told the bytes written so far.

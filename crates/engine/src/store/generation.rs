@@ -1,16 +1,19 @@
 //! How often a slot was used.
 //!
-//! A medium that loses a write leaves what was there before: an older object, whole, at its place, and with its checksum. So
-//! the manifest counts how often each slot was given to an object, and an object in a slot says the count that was its own.
+//! A medium that loses a write leaves what was there before: an older object, whole, at its place, and with its
+//! checksum. So the manifest counts how often each slot was given to an object, and an object in a slot says the count
+//! that was its own.
 //!
-//! One thing is missed: a count is a byte, and begins anew after 255. So an object counts as the present one that was written 256 uses before; opens after a
-//! crash, each of which begins a use, are among these.
+//! One thing is missed: a count is a byte, and begins anew after 255. So an object counts as the present one that was
+//! written 256 uses before; opens after a crash, each of which begins a use, are among these.
 //!
-//! An edit that takes a slot, or announces it, begins its next use ([`crate::version::Catalog::apply`]); to take what was announced does
-//! not. What was written and is not taken, since it is of no use by then or its flush has failed, an edit wastes, which begins the next use, too. After a crash nobody knows what was
-//! written and not named, so the next use of every free slot begins. Whoever writes to a slot that no edit has taken yet knows that the next one is meant. A slot that a reader can see is not given out again
-//! ([`super::Space`]), so a reader that looks later than it found the slot finds the same count. Contents are handed over with
-//! the set of containers, so nothing here has to be ordered.
+//! An edit that takes a slot, or announces it, begins its next use ([`crate::version::Catalog::apply`]); to take what
+//! was announced does not. What was written and is not taken, since it is of no use by then or its flush has failed, an
+//! edit wastes, which begins the next use, too. After a crash nobody knows what was written and not named, so the next
+//! use of every free slot begins. Whoever writes to a slot that no edit has taken yet knows that the next one is meant.
+//! A slot that a reader can see is not given out again ([`super::Space`]), so a reader that looks later than it found
+//! the slot finds the same count. Contents are handed over with the set of containers, so nothing here has to be
+//! ordered.
 
 use cuesta_sched::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::fmt;

@@ -3,11 +3,12 @@
 //! A value, not a place: [`Index::changed`] makes another one, which shares every leaf that the changes leave alone. So
 //! readers take no lock, and whoever holds an index may look into it for as long as it likes.
 //!
-//! Entries lie in leaves of one or two pages, each one run of bytes: the prefix that all its keys have, then per entry the
-//! rest of the key, the slab and the slot. A lookup is a binary search over the leaves' first keys and one in a leaf; an
-//! entry takes its key's rest, and about ten bytes. A change costs a copy of each leaf that it falls into, and of the list
-//! of leaves. A leaf that is nearly full afterwards is copied by runs of entries ([`Leaf::changed`]), another one entry by entry,
-//! together with its neighbours. Versions of a key stand next to each other, newest first, and never in two leaves.
+//! Entries lie in leaves of one or two pages, each one run of bytes: the prefix that all its keys have, then per entry
+//! the rest of the key, the slab and the slot. A lookup is a binary search over the leaves' first keys and one in a
+//! leaf; an entry takes its key's rest, and about ten bytes. A change costs a copy of each leaf that it falls into, and
+//! of the list of leaves. A leaf that is nearly full afterwards is copied by runs of entries ([`Leaf::changed`]),
+//! another one entry by entry, together with its neighbours. Versions of a key stand next to each other, newest first,
+//! and never in two leaves.
 
 use crate::format::coding::{put_bytes, put_varint};
 use crate::format::{Decode, Reader};
@@ -78,7 +79,8 @@ pub(crate) struct Index {
     leaves: Vec<Arc<Leaf>>,
     entries: u64,
     bytes: u64,
-    /// Bytes of all leaves that it, those that it came from, and those that were made of it have made, and that are there.
+    /// Bytes of all leaves that it, those that it came from, and those that were made of it have made, and that are
+    /// there.
     there: Arc<AtomicU64>,
 }
 
@@ -89,11 +91,11 @@ pub(crate) struct Position {
     entry: usize,
 }
 
-/// At least one entry. In pages of its own, since a heap that serves many threads would grow with what each change of the
-/// index leaves behind.
+/// At least one entry. In pages of its own, since a heap that serves many threads would grow with what each change of
+/// the index leaves behind.
 struct Leaf {
-    /// The prefix; per entry: varint length of the key's rest, the rest, varint slab, varint four times the slot and what it
-    /// holds; then where each entry begins, as u32.
+    /// The prefix; per entry: varint length of the key's rest, the rest, varint slab, varint four times the slot and
+    /// what it holds; then where each entry begins, as u32.
     bytes: AlignedBuf,
     prefix: usize,
     /// Where the list of beginnings begins.
@@ -161,8 +163,8 @@ impl Leaf {
         start.map_or(self.starts, |start| u32::from_le_bytes(*start) as usize)
     }
 
-    /// The leaf after changes to keys that belong into it, if it is one to be kept by itself then: nearly full, of the same
-    /// prefix.
+    /// The leaf after changes to keys that belong into it, if it is one to be kept by itself then: nearly full, of the
+    /// same prefix.
     fn changed(&self, changes: &[(&[u8], &[Location])]) -> Option<Self> {
         let prefix = self.prefix();
         if !changes.iter().all(|(key, _)| key.starts_with(prefix)) {
@@ -264,13 +266,15 @@ impl Index {
         self.bytes
     }
 
-    /// The same with leaves that have been replaced, and that somebody holds still; and with those of changes that are under way.
+    /// The same with leaves that have been replaced, and that somebody holds still; and with those of changes that are
+    /// under way.
     #[cfg(test)]
     fn bytes_there(&self) -> u64 {
         self.there.load(Ordering::Relaxed)
     }
 
-    /// Where leaves of this index, of those that it came from and of those that are made of it count, as long as somebody has them.
+    /// Where leaves of this index, of those that it came from and of those that are made of it count, as long as
+    /// somebody has them.
     pub(crate) fn there(&self) -> &Arc<AtomicU64> {
         &self.there
     }
@@ -352,7 +356,8 @@ impl Index {
         (leaves + to.entry).saturating_sub(from.entry) as u64
     }
 
-    /// Tombstones from `from` up to `to`; linear in the leaves between, and in the entries of the first and the last if these have any.
+    /// Tombstones from `from` up to `to`; linear in the leaves between, and in the entries of the first and the last if
+    /// these have any.
     pub(crate) fn tombstones(&self, from: Position, to: Position) -> u64 {
         let within = |leaf: usize, entries: std::ops::Range<usize>| {
             let leaf = self.leaves.get(leaf).filter(|leaf| leaf.tombstones > 0);
@@ -419,7 +424,8 @@ impl Index {
         made.finish()
     }
 
-    /// Indexes of which each begins behind the last key of the one before, as one, which shares their leaves; all of them made beside one.
+    /// Indexes of which each begins behind the last key of the one before, as one, which shares their leaves; all of
+    /// them made beside one.
     pub(crate) fn joined(parts: impl Iterator<Item = Self>) -> Self {
         let mut parts = parts.peekable();
         let mut made = parts.peek().map_or_else(IndexBuilder::default, IndexBuilder::beside);
@@ -483,8 +489,8 @@ impl fmt::Debug for Index {
     }
 }
 
-/// Keys in ascending order, each with where its versions lie, newest first; none for a key that is gone. In pages of its own, as a leaf is, but for keys
-/// that are few.
+/// Keys in ascending order, each with where its versions lie, newest first; none for a key that is gone. In pages of
+/// its own, as a leaf is, but for keys that are few.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     keys: ByteBuf,

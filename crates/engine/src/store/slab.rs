@@ -1,9 +1,10 @@
 //! A slab: a file of slots of one size (`docs/format/slab.md`).
 //!
-//! A slab that is not what the manifest says has a *flaw*, and costs no more than it has to: every slot says by itself whether it is whole, so what
-//! can be read is served, and nothing is written to it any more. One that is missing, or of another length, is *lost*: reads of its
-//! slots fail, by an error that names slab and slot. It is removed once nothing in it is live. A single slot that is found damaged later, by
-//! who has to write elsewhere what it holds, is lost alike, until it is used for something else. What the medium cannot read, twice in a row, is damaged.
+//! A slab that is not what the manifest says has a *flaw*, and costs no more than it has to: every slot says by itself
+//! whether it is whole, so what can be read is served, and nothing is written to it any more. One that is missing, or
+//! of another length, is *lost*: reads of its slots fail, by an error that names slab and slot. It is removed once
+//! nothing in it is live. A single slot that is found damaged later, by who has to write elsewhere what it holds, is
+//! lost alike, until it is used for something else. What the medium cannot read, twice in a row, is damaged.
 
 use super::generation::{Generation, Generations, LostUses};
 use super::slot::{Head, Object, decode, decode_head};
@@ -35,7 +36,8 @@ const SLOTS_MAX: u32 = 1 << 24;
 const SLOTS_MIN: u64 = 4;
 /// The tier that slabs are on.
 pub(crate) const SLAB_TIER: u32 = 0;
-/// Slots whose sectors follow each other, or lie in one page, are read together, up to so many bytes, unless one slot is longer.
+/// Slots whose sectors follow each other, or lie in one page, are read together, up to so many bytes, unless one slot
+/// is longer.
 const RUN_BYTES_MAX: u64 = 256 << 10;
 /// A scan of a slab reads so many times ahead.
 const SCAN_DEPTH: usize = 4;
@@ -204,8 +206,8 @@ pub(super) fn pages_of(bytes: &Range<u64>) -> Range<u64> {
     bytes.start / ALIGNMENT as u64 * ALIGNMENT as u64..bytes.end.next_multiple_of(ALIGNMENT as u64)
 }
 
-/// Whether what begins at `next` is read or written together with what ends at `end`: what lies between in one page costs less than a call of
-/// its own. So no two that are apart share a page, but where a run is as long as it may be.
+/// Whether what begins at `next` is read or written together with what ends at `end`: what lies between in one page
+/// costs less than a call of its own. So no two that are apart share a page, but where a run is as long as it may be.
 pub(super) fn are_neighbours(end: u64, next: u64) -> bool {
     next <= end.next_multiple_of(ALIGNMENT as u64)
 }
@@ -248,8 +250,8 @@ impl Slab {
         Self::opened(tiers, garbage, store, (meta, generations), opened)
     }
 
-    /// As [`Slab::open`], for who wants whatever slots are left, however long the file is and wherever the medium cannot read it: only where
-    /// there is no file the slab is lost.
+    /// As [`Slab::open`], for who wants whatever slots are left, however long the file is and wherever the medium
+    /// cannot read it: only where there is no file the slab is lost.
     pub(crate) fn open_what_is_left(
         tiers: &Tiers,
         garbage: &Arc<Garbage>,
@@ -451,8 +453,8 @@ impl Slab {
         device.submit(ReadRequest { buffer, offset: sectors.start })
     }
 
-    /// Waits for what [`Slab::begin_read`] began. `None` where the medium cannot read all of it, or the slab is lost: each slot is to be
-    /// read by itself then, and has an error of its own.
+    /// Waits for what [`Slab::begin_read`] began. `None` where the medium cannot read all of it, or the slab is lost:
+    /// each slot is to be read by itself then, and has an error of its own.
     pub(crate) fn end_read(&self, ticket: Ticket) -> Result<Option<AlignedBuf>> {
         match ticket.wait() {
             Err(source) if self.is_lost || is_unreadable(&source) => Ok(None),
@@ -471,7 +473,8 @@ impl Slab {
     /// Reads a slot through `device`, which is one of this slab's.
     ///
     /// # Errors
-    /// `Corrupt`, with slab and slot, where the medium cannot read it twice in a row, or the slab is lost; else what the device says.
+    /// `Corrupt`, with slab and slot, where the medium cannot read it twice in a row, or the slab is lost; else what
+    /// the device says.
     pub(crate) fn read_through(&self, device: &dyn Device, slot: u32) -> Result<SlotBytes> {
         let sectors = self.sectors_of(slot);
         let mut buffer = AlignedBuf::exactly((sectors.end - sectors.start) as usize);
@@ -555,7 +558,8 @@ impl Slab {
         self.decode_object(slot, bytes).map(|object| object.entry).map_err(|why| self.corrupt(slot, why))
     }
 
-    /// The same for a slot that the index has for a key, which `is_its` knows. Another key's object may have the right checksum and count of uses.
+    /// The same for a slot that the index has for a key, which `is_its` knows. Another key's object may have the right
+    /// checksum and count of uses.
     ///
     /// # Errors
     /// `Corrupt`, with slab and slot.
@@ -592,8 +596,8 @@ impl Slab {
         head.map_err(|malformed| self.corrupt(slot, malformed))
     }
 
-    /// The object in `slot`, whose bytes these are, if it was written before an edit named it; and up to which number everything was
-    /// durable then. `None` for what is empty, or of an earlier use of the slot.
+    /// The object in `slot`, whose bytes these are, if it was written before an edit named it; and up to which number
+    /// everything was durable then. `None` for what is empty, or of an earlier use of the slot.
     ///
     /// # Errors
     /// When a checksum, which is over the place as well, does not match: torn, or another slot's bytes.

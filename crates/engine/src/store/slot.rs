@@ -3,11 +3,11 @@
 //! Two checksums, both over their place: one of header and key, one of the value. So damage to a value costs that value
 //! and not the knowledge of which key it was.
 //!
-//! A slot is used for one object after the other, so an object has the [`Generation`] of the slot with it, by which a reader tells it
-//! from what was there before and should have been written over.
+//! A slot is used for one object after the other, so an object has the [`Generation`] of the slot with it, by which a
+//! reader tells it from what was there before and should have been written over.
 //!
-//! What was written before an edit named it as live says in a tail how far everything was durable at that time: the mark by which
-//! an open that misses a number tells damage from a write that a crash cut short.
+//! What was written before an edit named it as live says in a tail how far everything was durable at that time: the
+//! mark by which an open that misses a number tells damage from a write that a crash cut short.
 
 use super::generation::Generation;
 use crate::format::{Decode, Malformed, Place, Reader};
@@ -44,8 +44,8 @@ pub(crate) fn early_bytes(entry: &Entry<'_>) -> u64 {
     object_bytes(entry) + TAIL_BYTES as u64
 }
 
-/// Writes an object to the front of `out`, which is its slot's bytes at `place`, for the slot's use of that generation; with a tail, if
-/// no edit names it yet: every number up to `durable` is on media.
+/// Writes an object to the front of `out`, which is its slot's bytes at `place`, for the slot's use of that generation;
+/// with a tail, if no edit names it yet: every number up to `durable` is on media.
 pub(crate) fn encode(
     out: &mut [u8],
     (place, generation): (Place, Generation),

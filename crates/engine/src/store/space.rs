@@ -1,16 +1,17 @@
 //! Which slots are taken.
 //!
-//! *Live* slots are the manifest's word ([`Slots`]): an edit names the slots that a write has filled and those that it has
-//! freed, so what a slot's bytes say counts for nothing unless an edit has named it, however whole they look. Nothing ever
-//! comes back from a slot that was freed.
+//! *Live* slots are the manifest's word ([`Slots`]): an edit names the slots that a write has filled and those that it
+//! has freed, so what a slot's bytes say counts for nothing unless an edit has named it, however whole they look.
+//! Nothing ever comes back from a slot that was freed.
 //!
 //! A live slot is never written to. What a flush or a promotion writes goes to free slots, so readers, merges and
 //! snapshots need no protection from it, and a torn write hurts nobody. A freed slot is free for use again once nobody
-//! holds a moment at which it was live, of jobs those that look into its key ([`Space`]). Free slots are given out by place, from the slab that
-//! has most of them, so that neighbours share a page and its read and write. Slots that are filled before an edit names them are of
-//! slabs that are closed to everybody else meanwhile. Of a slab that is *leaving* none is given out: what is left in it moves to slots of others
-//! ([`Space::leave`]), and who holds a moment from before learns by [`Space::moves`] where. A slot with bytes in a page that the medium cannot read is *spoiled*: once nobody uses it, it is *retired*,
-//! and not given out as long as the store is open.
+//! holds a moment at which it was live, of jobs those that look into its key ([`Space`]). Free slots are given out by
+//! place, from the slab that has most of them, so that neighbours share a page and its read and write. Slots that are
+//! filled before an edit names them are of slabs that are closed to everybody else meanwhile. Of a slab that is
+//! *leaving* none is given out: what is left in it moves to slots of others ([`Space::leave`]), and who holds a moment
+//! from before learns by [`Space::moves`] where. A slot with bytes in a page that the medium cannot read is *spoiled*:
+//! once nobody uses it, it is *retired*, and not given out as long as the store is open.
 
 use super::contents::Moment;
 use super::generation::Generations;
@@ -132,7 +133,8 @@ pub(crate) struct SlabState {
 struct Taken {
     meta: SlabMeta,
     taken: Slots,
-    /// Of those, what is in nobody's use and yet not to be given out: the medium cannot read the pages that they are in.
+    /// Of those, what is in nobody's use and yet not to be given out: the medium cannot read the pages that they are
+    /// in.
     retired: Slots,
     /// Slots in such pages.
     spoiled: Slots,
@@ -235,8 +237,8 @@ impl Space {
     }
 
     /// Takes all free slots of the slab of this class that has most, none of which is given out from then on until
-    /// [`Space::reopen`]: so nobody else writes to its pages. `live` says how many slots of a slab are live; one of which more are
-    /// taken is being written to.
+    /// [`Space::reopen`]: so nobody else writes to its pages. `live` says how many slots of a slab are live; one of
+    /// which more are taken is being written to.
     pub(crate) fn close(&mut self, slot_bytes: u64, live: &dyn Fn(u64) -> u32) -> Vec<Location> {
         let most = {
             let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
@@ -262,7 +264,8 @@ impl Space {
         }
     }
 
-    /// The slabs that nobody writes to, of which slots are given out, and how many are free. `live` says how many slots of each are live.
+    /// The slabs that nobody writes to, of which slots are given out, and how many are free. `live` says how many slots
+    /// of each are live.
     pub(crate) fn quiet_slabs(&self, live: &dyn Fn(u64) -> u32) -> Vec<(SlabMeta, u32)> {
         let is_quiet = self.quiet(live);
         let found =
@@ -391,7 +394,8 @@ impl Space {
         Some(Location { slab, slot, holds })
     }
 
-    /// Up to so many slots as [`Space::take_settled`], side by side as far as there are any: all of the slab that has most, and so on.
+    /// Up to so many slots as [`Space::take_settled`], side by side as far as there are any: all of the slab that has
+    /// most, and so on.
     pub(crate) fn take_together(&mut self, slot_bytes: u64, count: usize) -> Vec<Location> {
         let Some((slabs, _)) = self.classes.get(&slot_bytes) else { return Vec::new() };
         let settled = slabs.iter().filter(|slab| !self.fresh.contains(slab));
@@ -432,7 +436,8 @@ impl Space {
         }
     }
 
-    /// The medium cannot read pages that these slots of a slab are in: none is given out any more, as long as the store is open.
+    /// The medium cannot read pages that these slots of a slab are in: none is given out any more, as long as the store
+    /// is open.
     pub(crate) fn spoil(&mut self, number: u64, slots: std::ops::Range<u32>) {
         let Some(found) = self.slabs.get_mut(&number) else { return };
         for slot in slots {
@@ -460,7 +465,8 @@ impl Space {
         of_jobs.chain(self.unread_by_jobs.iter().map(|(_, freed)| freed)).flatten()
     }
 
-    /// These were moved at the end of `last`. Nobody remembers ([`Space::moves`]) that what lay there was moved to there.
+    /// These were moved at the end of `last`. Nobody remembers ([`Space::moves`]) that what lay there was moved to
+    /// there.
     pub(crate) fn moved_after(&mut self, last: &Arc<Moment>, moved: Moves) {
         let (last, moved) = (Arc::downgrade(&last.of_jobs), Some(Arc::new(moved)));
         self.waiting.push_back(Waiting { last, freed: Vec::new(), moved });

@@ -1,9 +1,9 @@
 //! Sorted tables: entries in key order, written once (`docs/format/table.md`).
 //!
-//! A table has two files, each on the tier that suits it: the data part with keys and values, and the meta part that leads to
-//! them. It comes in two forms: [`blocks`] for media that are read a page at a time, and [`floor`] for persistent memory, which
-//! is read byte by byte where it lies. A floor may lie on others and point into them; then it is read with all of these, as
-//! one table.
+//! A table has two files, each on the tier that suits it: the data part with keys and values, and the meta part that
+//! leads to them. It comes in two forms: [`blocks`] for media that are read a page at a time, and [`floor`] for
+//! persistent memory, which is read byte by byte where it lies. A floor may lie on others and point into them; then it
+//! is read with all of these, as one table.
 
 mod blocks;
 mod compression;
@@ -65,8 +65,8 @@ pub(crate) struct Way {
     pub(crate) excluded: bool,
 }
 
-/// Where a search goes on in the run below: the block form's pointer from floor to floor. What it says is found true or false when it is
-/// used, so a table that has changed since, or is not there any more, makes it useless and not wrong.
+/// Where a search goes on in the run below: the block form's pointer from floor to floor. What it says is found true or
+/// false when it is used, so a table that has changed since, or is not there any more, makes it useless and not wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) table: u64,
@@ -141,8 +141,8 @@ pub(crate) enum TableCursor {
 }
 
 impl Table {
-    /// Opens table `number`: a few reads of the meta part. One in persistent memory lies on `below`; reads of the data part of
-    /// any other are counted in `reads`.
+    /// Opens table `number`: a few reads of the meta part. One in persistent memory lies on `below`; reads of the data
+    /// part of any other are counted in `reads`.
     ///
     /// # Errors
     /// `Corrupt` with file and offset; `Unsupported` for a newer format.
@@ -199,9 +199,9 @@ impl Table {
         }
     }
 
-    /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a moment;
-    /// what stays of it is the caller's to say. `link` is what the table above said of where to search, and becomes what this one
-    /// says of the next.
+    /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a
+    /// moment; what stays of it is the caller's to say. `link` is what the table above said of where to search, and
+    /// becomes what this one says of the next.
     pub(crate) fn get(
         &self,
         cache: &Cache,
@@ -218,7 +218,8 @@ impl Table {
         }
     }
 
-    /// Where a search for this place begins in the table, for one that is put on it; `None` for a floor, of which each entry is pointed at.
+    /// Where a search for this place begins in the table, for one that is put on it; `None` for a floor, of which each
+    /// entry is pointed at.
     pub(crate) fn link_to(&self, key: &[u8], trailer: Trailer) -> Option<Link> {
         match &self.form {
             Form::Blocks(blocks) => Some(blocks.link_to(key, trailer)),
@@ -256,8 +257,8 @@ impl Table {
         }
     }
 
-    /// Which share of the data part's bytes is of keys after `after` and up to `up_to`; of blocks, of those that have such. Reads
-    /// the indexes of at most two partitions.
+    /// Which share of the data part's bytes is of keys after `after` and up to `up_to`; of blocks, of those that have
+    /// such. Reads the indexes of at most two partitions.
     pub(crate) fn share_between(
         &self,
         cache: &Cache,

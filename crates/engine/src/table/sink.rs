@@ -1,7 +1,7 @@
 //! One file of a table, written from front to back in aligned pieces.
 //!
-//! Memory: two staging buffers of 256 KiB, one that is filled while the other is written; the second only for a file that
-//! is larger than the first.
+//! Memory: two staging buffers of 256 KiB, one that is filled while the other is written; the second only for a file
+//! that is larger than the first.
 
 use super::compression::Compression;
 use super::stored::{BLOCK_TRAILER_BYTES, BlockHandle, encode_block_trailer};
@@ -67,7 +67,8 @@ impl Sink {
         Self { sums: Some(Vec::new()), sector_bytes, ..self }
     }
 
-    /// Room for the file, of at most so many bytes, is made in few pieces: one where it is written at once, else twice as much each time.
+    /// Room for the file, of at most so many bytes, is made in few pieces: one where it is written at once, else twice
+    /// as much each time.
     pub(super) fn with_room(self, most: u64) -> Self {
         Self { most, ..self }
     }

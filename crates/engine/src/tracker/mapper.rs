@@ -1,16 +1,16 @@
-//! Which of the tracked keys stay on the fast tier: so many of the hottest, by the distribution of clock values (PrismDB,
-//! §4.3, "pinning threshold algorithm").
+//! Which of the tracked keys stay on the fast tier: so many of the hottest, by the distribution of clock values
+//! (PrismDB, §4.3, "pinning threshold algorithm").
 //!
-//! Classes of clock values stay from the hottest down, while they fit whole; of the class that does not, keys are sampled
-//! by a seeded hash, so the policy that weighs a range and the merge that carries it out agree on every key. Keys at 0 never
-//! stay, as in the paper's code: they were met once, or are about to be forgotten, and to keep a random part of them would
-//! leave every range that goes down thinned out for nothing.
+//! Classes of clock values stay from the hottest down, while they fit whole; of the class that does not, keys are
+//! sampled by a seeded hash, so the policy that weighs a range and the merge that carries it out agree on every key.
+//! Keys at 0 never stay, as in the paper's code: they were met once, or are about to be forgotten, and to keep a random
+//! part of them would leave every range that goes down thinned out for nothing.
 //!
-//! Copies of what tables have are another matter: one that stays costs the capacity tier nothing, then or when it goes, and
-//! so it may stay on less. While 97 of 100 operations read, those copies stay that were asked for most often, by the
-//! sketch's counts, in the room that is left; of copies of one count those that a hash of their keys puts first. Where to cut is seen in those that are
-//! there: a part of a count's keys would be most of its copies, once the others have gone. Who comes up makes one go, and so has to be
-//! ahead of it by its count alone.
+//! Copies of what tables have are another matter: one that stays costs the capacity tier nothing, then or when it goes,
+//! and so it may stay on less. While 97 of 100 operations read, those copies stay that were asked for most often, by
+//! the sketch's counts, in the room that is left; of copies of one count those that a hash of their keys puts first.
+//! Where to cut is seen in those that are there: a part of a count's keys would be most of its copies, once the others
+//! have gone. Who comes up makes one go, and so has to be ahead of it by its count alone.
 
 use super::{Asked, CLOCKS};
 
@@ -64,8 +64,8 @@ impl Pinning {
         Self { stays, copies: None, seed }
     }
 
-    /// And of copies like these as many as are `kept` of them. Who comes up has a higher count than the first for which there is no `room`, or than the first
-    /// that goes, where that is how far they get.
+    /// And of copies like these as many as are `kept` of them. Who comes up has a higher count than the first for which
+    /// there is no `room`, or than the first that goes, where that is how far they get.
     pub(crate) fn with_copies(self, mut copies: Vec<Rank>, kept: usize, room: usize) -> Self {
         copies.sort_unstable_by(|a, b| b.cmp(a));
         let first_behind = |place: usize| if place == 0 { Some(NOBODY) } else { copies.get(place).copied() };

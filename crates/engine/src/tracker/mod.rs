@@ -1,17 +1,18 @@
-//! Which keys were asked for of late: a clock of two bits for each of a bounded share of the keys (PrismDB, Raina et al.,
-//! ASPLOS 2023, §4.3).
+//! Which keys were asked for of late: a clock of two bits for each of a bounded share of the keys (PrismDB, Raina et
+//! al., ASPLOS 2023, §4.3).
 //!
 //! A key that is new enters at 0, one that is met again goes to 3; where a new one finds no room, the clock values of
-//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key, whether
-//! the key's newest version lies below the fast tier, as far as anybody has seen, and the clock. It holds no key.
+//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key,
+//! whether the key's newest version lies below the fast tier, as far as anybody has seen, and the clock. It holds no
+//! key.
 //!
-//! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So an
-//! access touches two lines, one of the sketch, and the counts if something changes, takes no lock, and never walks further than four times
-//! round its set. Threads change words by compare-and-swap; who loses a
-//! race lets its access go, and the counts stay exact.
+//! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So
+//! an access touches two lines, one of the sketch, and the counts if something changes, takes no lock, and never walks
+//! further than four times round its set. Threads change words by compare-and-swap; who loses a race lets its access
+//! go, and the counts stay exact.
 //!
-//! A clean close writes the words down, and the next open reads them (`docs/format/image.md`); after any other end all keys
-//! are cold. What two bits forget a [`Sketch`] counts, for all keys and more roughly; [`mapper`] says who stays.
+//! A clean close writes the words down, and the next open reads them (`docs/format/image.md`); after any other end all
+//! keys are cold. What two bits forget a [`Sketch`] counts, for all keys and more roughly; [`mapper`] says who stays.
 
 pub(crate) mod mapper;
 mod sketch;
@@ -153,8 +154,8 @@ impl Tracker {
         self.sketch.words()
     }
 
-    /// One with room for about so many keys that knows what one of this seed knew: its words, and those of its counts, if
-    /// these are of about as many keys. Who finds no room is forgotten.
+    /// One with room for about so many keys that knows what one of this seed knew: its words, and those of its counts,
+    /// if these are of about as many keys. Who finds no room is forgotten.
     pub(crate) fn of_words(keys: u64, tracked: u64, seed: u64, words: &[u64], counted: &[u64]) -> Self {
         let sketch = Sketch::of_words(counted, keys).unwrap_or_else(|| Sketch::new(keys));
         Self::with(Arc::new(sketch), tracked, seed).taking(words.iter().copied())

@@ -1,17 +1,19 @@
 //! How often keys were asked for, roughly, for all keys at two bytes each: what the tracker's clocks cannot tell apart.
 //!
-//! A key on the border of what the fast tier holds is asked for about once while as many reads go by as there are keys. Two
-//! bits for a fifth of the keys forget it in between; so which of two such objects is worth the room takes a count that
-//! lasts longer. This is a count-min sketch (Cormode and Muthukrishnan, 2005) with conservative update and ageing, as TinyLFU
-//! has it (Einziger, Friedman and Manes, 2017): a block is one cache line, a key has four counters of four bits in one block,
-//! and the least of them is its count: the truth since the last halvings, or more where others share all four.
+//! A key on the border of what the fast tier holds is asked for about once while as many reads go by as there are keys.
+//! Two bits for a fifth of the keys forget it in between; so which of two such objects is worth the room takes a count
+//! that lasts longer. This is a count-min sketch (Cormode and Muthukrishnan, 2005) with conservative update and ageing,
+//! as TinyLFU has it (Einziger, Friedman and Manes, 2017): a block is one cache line, a key has four counters of four
+//! bits in one block, and the least of them is its count: the truth since the last halvings, or more where others share
+//! all four.
 //!
-//! All counters are halved once so many have been added to, for each key that the sketch is for: each block by itself, when it is
-//! next met, so nobody sweeps. Were blocks halved each by its own additions, counts of two blocks would tell of different pasts. What is counted
-//! is additions, not accesses: while the same keys are asked for as often as can be counted, nothing is forgotten.
+//! All counters are halved once so many have been added to, for each key that the sketch is for: each block by itself,
+//! when it is next met, so nobody sweeps. Were blocks halved each by its own additions, counts of two blocks would tell
+//! of different pasts. What is counted is additions, not accesses: while the same keys are asked for as often as can be
+//! counted, nothing is forgotten.
 //!
-//! An access touches one line, and writes to it only while the key's count still grows; one addition in sixteen writes to what all threads
-//! share. Threads change words by compare-and-swap, and who loses a race lets its addition go.
+//! An access touches one line, and writes to it only while the key's count still grows; one addition in sixteen writes
+//! to what all threads share. Threads change words by compare-and-swap, and who loses a race lets its addition go.
 
 use cuesta_sched::atomic::{AtomicU64, Ordering};
 
@@ -22,8 +24,8 @@ const WORDS: usize = 7;
 const NIBBLES: u64 = 16 * WORDS as u64;
 /// Keys to a block: so a key has about three and a half counters of its own, and two bytes.
 const KEYS: u64 = 32;
-/// Additions for each key before the first halving; from then on half as many come between two. With the skew of YCSB that is
-/// six to eight reads for each key.
+/// Additions for each key before the first halving; from then on half as many come between two. With the skew of YCSB
+/// that is six to eight reads for each key.
 const ADDITIONS: u64 = 4;
 /// Additions of a block that are told of at once.
 const TOLD: u64 = 16;

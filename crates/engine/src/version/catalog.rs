@@ -200,7 +200,8 @@ fn changed_slabs(catalog: &Catalog, edit: &Edit) -> Result<BTreeMap<u64, SlabSta
 /// The slabs whose announced slots an edit changes, and these after it; `slabs` are those that it changes otherwise.
 ///
 /// # Errors
-/// `Internal` when it announces a slot that is live or announced, takes one that is announced, or withdraws one that is not.
+/// `Internal` when it announces a slot that is live or announced, takes one that is announced, or withdraws one that is
+/// not.
 fn changed_announcements(
     catalog: &Catalog,
     slabs: &BTreeMap<u64, SlabState>,
@@ -280,7 +281,8 @@ impl Catalog {
         }
     }
 
-    /// The next uses of slots begin that an edit takes, wastes or announces. Its new slabs are there by now, its announcements are not.
+    /// The next uses of slots begin that an edit takes, wastes or announces. Its new slabs are there by now, its
+    /// announcements are not.
     fn begin_uses(&self, edit: &Edit) {
         let uses = [(&edit.taken, true), (&edit.wasted, true), (&edit.announced, false)];
         for (run, writes) in

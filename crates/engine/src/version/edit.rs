@@ -93,8 +93,8 @@ impl TableMeta {
         self.data_bytes.max(self.raw_bytes + self.entries * ENTRY_BYTES)
     }
 
-    /// What it counts in the size of its level: in persistent memory, where what leads to entries is about as much as they, both
-    /// parts; else the data part.
+    /// What it counts in the size of its level: in persistent memory, where what leads to entries is about as much as
+    /// they, both parts; else the data part.
     pub(crate) fn level_bytes(&self) -> u64 {
         if self.memory.is_some() { self.bytes() } else { self.data_bytes }
     }
@@ -219,8 +219,8 @@ pub(crate) struct Edit {
     pub(crate) counters: Option<Vec<u8>>,
     /// How long calls took so far, as [`crate::engine::operations`] encodes it.
     pub(crate) times: Option<Vec<u8>>,
-    /// What keyspaces were asked so far: id, keys looked up, entries written. Those that are not named were asked as much as
-    /// the last edit that names them says.
+    /// What keyspaces were asked so far: id, keys looked up, entries written. Those that are not named were asked as
+    /// much as the last edit that names them says.
     pub(crate) asked: Vec<(u32, u64, u64)>,
     /// What the store was made as.
     pub(crate) profile: Option<Profile>,
@@ -239,7 +239,8 @@ pub(crate) struct Edit {
     pub(crate) announced: Vec<SlotRun>,
     /// Slots that are announced no more, by place; ahead of those that are taken.
     pub(crate) withdrawn: Vec<SlotRun>,
-    /// Slots that were written to and are of no use, by place: not live, and what is written there next is of another use.
+    /// Slots that were written to and are of no use, by place: not live, and what is written there next is of another
+    /// use.
     pub(crate) wasted: Vec<SlotRun>,
     /// How often slots were used so far, from a slab's first one on, whatever this edit takes, announces or wastes.
     pub(crate) generations: Vec<(u64, Vec<u8>)>,

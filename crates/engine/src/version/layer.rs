@@ -1,8 +1,9 @@
-//! Layers: the newest tables of all guards of a level, in key order; those of the runs below these; and so on. Tables of a layer are
-//! disjoint, so who walks over all of a level needs no more cursors than a guard has runs.
+//! Layers: the newest tables of all guards of a level, in key order; those of the runs below these; and so on. Tables
+//! of a layer are disjoint, so who walks over all of a level needs no more cursors than a guard has runs.
 //!
-//! A layer of a whole version finds its tables when they are asked for, a search by halving among guards and one in a run, so
-//! that a scan of a few keys does not look at every table. It keeps the version; a list of tables keeps these alone.
+//! A layer of a whole version finds its tables when they are asked for, a search by halving among guards and one in a
+//! run, so that a scan of a few keys does not look at every table. It keeps the version; a list of tables keeps these
+//! alone.
 
 use super::{Guard, Level, Run, TableHandle, Version};
 use crate::planted::{self, Bug};

@@ -1,16 +1,18 @@
 //! What exists: the tables of each level, as an immutable [`Version`]; the [`Edit`]s that lead from one version to
 //! the next; the manifest that records them; the superblock that points at the manifest.
 //!
-//! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds runs, newest first; a
-//! run is disjoint tables in key order. A table in persistent memory may lie on the one table of the next older run and point into it; so
-//! it goes only together with all that lie on it, and readers find them all through the topmost. No table crosses from one guard into the
-//! next. Level 0's guards are cut by flushes; profiles `fragmented` and `nvlsm` have many with several runs each in the other levels, too, `prismdb` many with
-//! one run, `leveled` one with one run, both in the last level with what is laid on it (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
+//! A level is a list of disjoint guards; a guard owns the keys from its start to the next guard's start and holds runs,
+//! newest first; a run is disjoint tables in key order. A table in persistent memory may lie on the one table of the
+//! next older run and point into it; so it goes only together with all that lie on it, and readers find them all
+//! through the topmost. No table crosses from one guard into the next. Level 0's guards are cut by flushes; profiles
+//! `fragmented` and `nvlsm` have many with several runs each in the other levels, too, `prismdb` many with one run,
+//! `leveled` one with one run, both in the last level with what is laid on it
+//! (`docs/decisions/0012-guards-with-several-runs.md`). Versions share the guards that an edit leaves as they are
 //! (`docs/decisions/0013-many-tables.md`).
 //!
 //! A version never changes. Readers hold it by `Arc` for as long as they look at it, and a table's files outlive the
-//! last version that names them (see [`tables`]). Finding a key's tables is a binary search for its guard in each level, and
-//! one in each of its runs.
+//! last version that names them (see [`tables`]). Finding a key's tables is a binary search for its guard in each
+//! level, and one in each of its runs.
 
 pub(crate) mod catalog;
 pub(crate) mod edit;
@@ -120,7 +122,8 @@ impl Guard {
         guard
     }
 
-    /// Its runs as readers look into them, newest first: of tables that lie on one another the topmost, which stands for all.
+    /// Its runs as readers look into them, newest first: of tables that lie on one another the topmost, which stands
+    /// for all.
     pub(crate) fn tops(&self) -> impl Iterator<Item = &Run> {
         let is_covered = |i: usize| i > 0 && self.runs[i - 1].lies_on(&self.runs[i]);
         self.runs.iter().enumerate().filter(move |(i, _)| !is_covered(*i)).map(|(_, run)| run)
@@ -239,12 +242,12 @@ impl Version {
         self.levels.iter().flat_map(Level::tables)
     }
 
-    /// What `edit` leads to. `present` has the tables of this version, so that none of those is looked at which the edit does not name;
-    /// guards that it does not change are shared.
+    /// What `edit` leads to. `present` has the tables of this version, so that none of those is looked at which the
+    /// edit does not name; guards that it does not change are shared.
     ///
     /// # Errors
-    /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice, crossing
-    /// a guard, or overlapping another of its run; a guard that is there already, or is not.
+    /// `Internal` when the edit does not fit: a table removed that is not there, or that another lies on, added twice,
+    /// crossing a guard, or overlapping another of its run; a guard that is there already, or is not.
     pub(crate) fn apply(&self, edit: &Edit, tables: &Arc<Tables>, present: &Present) -> Result<Applied> {
         let mut range_tombstones = self.range_tombstones.clone();
         for tombstone in &edit.ranges_added {

@@ -1,9 +1,9 @@
 //! Which tables are open, and which are closed to open others.
 //!
-//! An open table holds two files and, in memory, its top index. Handles of open tables stand in a ring; when there are too
-//! many, or they hold more than their share of the memory number ([`OpenMost`]), a hand goes round and closes those that nobody
-//! has used since it came by last (a clock). Who reads a table while it is closed goes on: the files are closed with their last
-//! user.
+//! An open table holds two files and, in memory, its top index. Handles of open tables stand in a ring; when there are
+//! too many, or they hold more than their share of the memory number ([`OpenMost`]), a hand goes round and closes those
+//! that nobody has used since it came by last (a clock). Who reads a table while it is closed goes on: the files are
+//! closed with their last user.
 //!
 //! Opening costs a few reads of the meta part; finding a table open costs a load, and now and then a store.
 

@@ -1,9 +1,9 @@
 //! Handles to tables, and the end of their files.
 //!
 //! A handle opens its table when it is read, so a damaged table hurts only those who read it. The edit that removes a
-//! table marks its files, which go when the last version or cursor that holds one lets go (`garbage`). A table of which a
-//! part was relocated has two handles for a while, which share the other part's file: a reader of the old one may open it after
-//! the new one is gone.
+//! table marks its files, which go when the last version or cursor that holds one lets go (`garbage`). A table of which
+//! a part was relocated has two handles for a while, which share the other part's file: a reader of the old one may
+//! open it after the new one is gone.
 
 use super::edit::{TableMeta, TablePart};
 use super::opened::{OpenMost, Opened};

@@ -21,7 +21,8 @@ fn tables() -> Arc<Tables> {
     )
 }
 
-/// Words like `+3@9[a..c]` (table 3 into a run of age 9), `+3@9[a..c]^2` (that lies on table 2), `-3`, `|m` (a guard from there on), `!m` (none any more), all at level 2.
+/// Words like `+3@9[a..c]` (table 3 into a run of age 9), `+3@9[a..c]^2` (that lies on table 2), `-3`, `|m` (a guard
+/// from there on), `!m` (none any more), all at level 2.
 fn edit(text: &str) -> Edit {
     let mut edit = Edit::default();
     for word in text.split_whitespace() {

@@ -3,9 +3,9 @@
 //! place of it may leave it.
 //!
 //! A flush covers the writes that were answered before it came. What was written since may be there or not, page by
-//! page, and one page half: that is all that ordinary drives promise (`docs/durability.md`). The first page comes whole:
-//! ext4 reads its superblock there before it replays its journal, and refuses to mount one whose checksum is wrong. A
-//! file system that nobody can mount says nothing about a store.
+//! page, and one page half: that is all that ordinary drives promise (`docs/durability.md`). The first page comes
+//! whole: ext4 reads its superblock there before it replays its journal, and refuses to mount one whose checksum is
+//! wrong. A file system that nobody can mount says nothing about a store.
 
 use cuesta_sched::Rng;
 use fuser::{

@@ -2,8 +2,8 @@
 //! two of them differ has seen half a batch. The order of commits is known, since a write returns its number: what a
 //! power cut leaves must be the state after some commit that is not older than the last one synced.
 //!
-//! In one history of three, writers flush often, all pause, and some reads come late: so that what a reader found in a table
-//! is old by the time that the cache gets it.
+//! In one history of three, writers flush often, all pause, and some reads come late: so that what a reader found in a
+//! table is old by the time that the cache gets it.
 
 use crate::fixture::{contents, options, world};
 use cuesta::{Batch, Db, Durability, Range};

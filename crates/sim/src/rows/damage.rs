@@ -28,8 +28,9 @@ struct Base {
 }
 
 impl Base {
-    /// The states that it may open to: all hold what was durable. But where damage `hides_end`, covering all that came last in
-    /// its log, what told how far that was durable may be gone too, and a shorter log cannot be told from a torn one.
+    /// The states that it may open to: all hold what was durable. But where damage `hides_end`, covering all that came
+    /// last in its log, what told how far that was durable may be gone too, and a shorter log cannot be told from a
+    /// torn one.
     fn allowed(&self, hides_end: bool) -> &[Contents] {
         if hides_end { &self.states } else { &self.states[self.durable..] }
     }
@@ -92,7 +93,8 @@ fn make(seed: u64) -> Result<[(SimDisk, Contents); 2], String> {
     })
     .map_err(told)?;
     let older = disk.kill();
-    // The slots of some keys are freed, and used again by the very same: only the count of uses tells the older object from the newer.
+    // The slots of some keys are freed, and used again by the very same: only the count of uses tells the older object
+    // from the newer.
     for round in [5, 6] {
         let rewrite = |db: &Db| {
             for i in (0..KEYS).filter(|i| i % 4 == 1) {
@@ -145,8 +147,8 @@ pub(super) fn prepare() {
     astray();
 }
 
-/// Opens a damaged store and reads everything, key by key and as a scan. `once` for damage to one read, which hurts only
-/// whoever made it; `file` is the one that is damaged, if it is one.
+/// Opens a damaged store and reads everything, key by key and as a scan. `once` for damage to one read, which hurts
+/// only whoever made it; `file` is the one that is damaged, if it is one.
 fn look(allowed: &[Contents], disk: &SimDisk, sched: &Sched, file: &str, once: bool) -> Result<bool, String> {
     let Ok(db) = Db::open_in(&small(), world(sched, disk, &small())) else { return Ok(false) };
     let newest = &allowed[allowed.len() - 1];
@@ -307,7 +309,8 @@ pub(super) fn rot_case(mut number: u64) -> Result<u64, String> {
         }
         if base.closed {
             let report = cuesta::verify_in(&small(), world(sched, disk, &small()), &mut |_| {});
-            // What is in a slab's free slots, or in free memory, is nobody's; that nothing is missed there, reading shows.
+            // What is in a slab's free slots, or in free memory, is nobody's; that nothing is missed there, reading
+            // shows.
             let is_table = file.starts_with("data-") || file.starts_with("meta-");
             // Nor need anybody read what lies behind the last record.
             let may_be_free = file.starts_with("slab-") || file == MEMORY_NAME || is_unreadable && !is_table;

@@ -36,8 +36,8 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
         let told = |what| {
             format!("cut {cut}, behind event {at} of {}, {survival:?}: {what}", recording.events.len())
         };
-        // Under names of its own: a file system that could not be unmounted at once lives on for a moment, and `mount` of the
-        // same file again would show that one.
+        // Under names of its own: a file system that could not be unmounted at once lives on for a moment, and `mount`
+        // of the same file again would show that one.
         check(&dir.path().join(format!("cut{cut}")), script, &disks, &said, at).map_err(told)?;
     }
     Ok(CUTS)

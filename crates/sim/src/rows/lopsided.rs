@@ -1,5 +1,5 @@
-//! Row 27: more data than the fast tier has room for, so that much of it comes down, is laid on what is there and is merged with it: the store
-//! answers as a map does, at snapshots too, and as often as it is opened anew.
+//! Row 27: more data than the fast tier has room for, so that much of it comes down, is laid on what is there and is
+//! merged with it: the store answers as a map does, at snapshots too, and as often as it is opened anew.
 
 use crate::fixture::{Kind, contents, kind, options, world};
 use cuesta::{Batch, Db, Durability, Options, Range, Snapshot};
@@ -13,8 +13,8 @@ const ROUNDS: u64 = 4;
 /// Operations in one round.
 const OPERATIONS: u64 = 500;
 const VALUE_BYTES: usize = 500;
-/// After a round, so often so many neighbours are read, enough for those below to come up at once, and some of them are deleted by range
-/// before they have.
+/// After a round, so often so many neighbours are read, enough for those below to come up at once, and some of them are
+/// deleted by range before they have.
 const ERASED_TIMES: u64 = 3;
 const READ: u64 = 160;
 const ERASED: u64 = 10;

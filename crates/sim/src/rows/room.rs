@@ -1,5 +1,5 @@
-//! Row 10: media that fill up, and the store's own bounds that are reached. Writers get a typed error, reads go on, nothing acknowledged is lost, and writes are
-//! back within five seconds of room, without a reopen.
+//! Row 10: media that fill up, and the store's own bounds that are reached. Writers get a typed error, reads go on,
+//! nothing acknowledged is lost, and writes are back within five seconds of room, without a reopen.
 
 use crate::fixture::{Kind, contents, kind, options, world};
 use crate::model::{Contents, Model};
@@ -36,8 +36,8 @@ pub(super) fn case(seed: u64) -> Result<u64, String> {
     if seed.is_multiple_of(3) || by_budget_alone { by_budget(seed) } else { by_medium(seed) }
 }
 
-/// The store's own bound is reached, and deletes make the room. At last the power is cut while merges, which have to go in
-/// steps, work off the deletes.
+/// The store's own bound is reached, and deletes make the room. At last the power is cut while merges, which have to go
+/// in steps, work off the deletes.
 fn by_budget(seed: u64) -> Result<u64, String> {
     let mut rng = Rng::new(seed ^ 0x400f);
     let sched = Sched::simulated(seed);

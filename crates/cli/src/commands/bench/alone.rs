@@ -1,7 +1,8 @@
 //! `cuesta bench` without peers: phases on a store inside this process, each told of when it ends.
 //!
-//! Where devices are modelled the rules for runs that say nothing are those of every run (`docs/decisions/0010-comparisons.md`): the
-//! bytes that the store's meter saw beside the kernel's, and what waiting took of the processors.
+//! Where devices are modelled the rules for runs that say nothing are those of every run
+//! (`docs/decisions/0010-comparisons.md`): the bytes that the store's meter saw beside the kernel's, and what waiting
+//! took of the processors.
 
 use super::{Args, to_json, write_results};
 use crate::failure::{Failure, Outcome, Result};

@@ -1,9 +1,9 @@
 //! NVLSM (Zhang and Du: "NVLSM: A Persistent Memory Key-Value Store Using Log-Structured Merge Tree with Accumulative
 //! Compaction", ACM TOS 17(3), 2021).
 //!
-//! The paper compares three ways of compaction over one form of table; here they are the profiles `leveled`, `fragmented` and
-//! `nvlsm` on modelled persistent memory. [`plans`]: what is run. [`claims`]: what is asked of it. [`shown`]: figures without a
-//! claim of their own.
+//! The paper compares three ways of compaction over one form of table; here they are the profiles `leveled`,
+//! `fragmented` and `nvlsm` on modelled persistent memory. [`plans`]: what is run. [`claims`]: what is asked of it.
+//! [`shown`]: figures without a claim of their own.
 //!
 //! Left out: the B+-tree FFTree, of which there is no code to run here, and NoveLSM's buffer.
 

@@ -1,13 +1,14 @@
 //! What is run to judge profile `nvlsm`.
 //!
-//! Scale 1 has ten million records of a 16-byte key and 128 bytes where the paper has fifty million or a hundred. A run of level 0, and a
-//! table, is 2 MB for each fifty million records, ten runs of level 0 make a merge due, and levels differ by ten, so that there are as
-//! many levels and runs as in the paper. One client; memory is modelled as PCM unless a run says otherwise, and filters are off.
-//! The paper's stores have one thread; here merges run beside the client, so times are those until a store has no work left.
+//! Scale 1 has ten million records of a 16-byte key and 128 bytes where the paper has fifty million or a hundred. A run
+//! of level 0, and a table, is 2 MB for each fifty million records, ten runs of level 0 make a merge due, and levels
+//! differ by ten, so that there are as many levels and runs as in the paper. One client; memory is modelled as PCM
+//! unless a run says otherwise, and filters are off. The paper's stores have one thread; here merges run beside the
+//! client, so times are those until a store has no work left.
 //!
-//! Reads depend on how many runs level 0 has, and where a load leaves it is chance, for each way of compaction another. So where reads
-//! are compared by themselves there are updates before each of the five turns, which make two runs of the ten at which level 0 is
-//! merged.
+//! Reads depend on how many runs level 0 has, and where a load leaves it is chance, for each way of compaction another.
+//! So where reads are compared by themselves there are updates before each of the five turns, which make two runs of
+//! the ten at which level 0 is merged.
 
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Spread, Stage};

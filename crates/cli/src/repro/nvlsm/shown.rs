@@ -70,8 +70,9 @@ pub(super) fn figure_9(records: &[&Record]) -> Vec<String> {
     table(&head, names(record).map(row))
 }
 
-/// What makes floors durable: a fence for each of the two files of a floor, and a sync of the manifest for each edit. The paper has six
-/// lines of a log flushed for each compaction, and none of what it writes (section 4.4). Tables that move as they are count as merges.
+/// What makes floors durable: a fence for each of the two files of a floor, and a sync of the manifest for each edit.
+/// The paper has six lines of a log flushed for each compaction, and none of what it writes (section 4.4). Tables that
+/// move as they are count as merges.
 pub(super) fn section_4_4(records: &[&Record]) -> Vec<String> {
     let record = records[0];
     let row = |name: &str| {

@@ -1,11 +1,11 @@
 //! PrismDB (Raina, Lu, Cidon, Freedman: "Efficient Compactions between Storage Tiers with PrismDB", ASPLOS 2023).
 //!
-//! [`rocksdb`]: what there is before PrismDB, figure 2 and table 2. [`profile`]: what profile `prismdb` does beside RocksDB
-//! and beside other settings of itself, figures 5 to 11 and table 5. [`shown`]: what is printed besides, of figures with a claim and without. [`plans`]: what is
-//! run for these.
+//! [`rocksdb`]: what there is before PrismDB, figure 2 and table 2. [`profile`]: what profile `prismdb` does beside
+//! RocksDB and beside other settings of itself, figures 5 to 11 and table 5. [`shown`]: what is printed besides, of
+//! figures with a claim and without. [`plans`]: what is run for these.
 //!
-//! Left out: RocksDB's L2 cache, the read-aware RocksDB, and Mutant, of which there is no code to run; SpanDB, which is a
-//! paper of its own.
+//! Left out: RocksDB's L2 cache, the read-aware RocksDB, and Mutant, of which there is no code to run; SpanDB, which is
+//! a paper of its own.
 
 mod plans;
 mod profile;

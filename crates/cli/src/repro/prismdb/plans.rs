@@ -1,11 +1,11 @@
 //! What is run to judge profile `prismdb`.
 //!
 //! Scale 1 has two million records of 1,000 bytes where the paper has a hundred million, a fast tier of a fifth of the
-//! data and memory for a tenth, eight clients, Zipf 0.99 unless a figure varies it, and durability `os` unless it is about
-//! syncs. Tables are cut at 2 MiB, so that there are as many for each key as in the paper. Phases are so many requests for
-//! each key as the paper's are (§7): A and F three, half of which warm up; B, C and D three, of which four fifths do; scans a
-//! tenth, half of which do. Devices are modelled Optane and QLC, with that share of their bandwidth and channels that this
-//! machine's processors are of the paper's ten.
+//! data and memory for a tenth, eight clients, Zipf 0.99 unless a figure varies it, and durability `os` unless it is
+//! about syncs. Tables are cut at 2 MiB, so that there are as many for each key as in the paper. Phases are so many
+//! requests for each key as the paper's are (§7): A and F three, half of which warm up; B, C and D three, of which four
+//! fifths do; scans a tenth, half of which do. Devices are modelled Optane and QLC, with that share of their bandwidth
+//! and channels that this machine's processors are of the paper's ten.
 
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Spread, Stage};

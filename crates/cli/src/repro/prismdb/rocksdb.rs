@@ -2,11 +2,12 @@
 //! with 11 % of the store on Optane (`het`).
 //!
 //! The paper has 100 GB and 10 cores, YCSB-A of records of 1 KB with a Zipfian skew of 0.8, and memory for a tenth.
-//! Here it is a million records at scale 1 and as many cores as there are; devices are modelled, and RocksDB is set as it is
-//! for every comparison (`peers/src/rocksdb.rs`), past the page cache.
+//! Here it is a million records at scale 1 and as many cores as there are; devices are modelled, and RocksDB is set as
+//! it is for every comparison (`peers/src/rocksdb.rs`), past the page cache.
 //!
 //! The paper states no bounds for these figures: they describe what is there before PrismDB. What is asked is that they
-//! come out here within a factor of one and a half, so that what is measured beside them later stands on the same ground.
+//! come out here within a factor of one and a half, so that what is measured beside them later stands on the same
+//! ground.
 
 use crate::measure::process::Devices;
 use crate::measure::run::{Entry, Plan, Record, Spread, Stage, Turn};

@@ -14,7 +14,8 @@ fn price(percent: u64, below: &str) -> Option<f64> {
     Some(dollars_per_gigabyte(&[(&fast, percent), (&below, 100 - percent)]))
 }
 
-/// What goes down by how it is chosen (Fig. 5): operations a second, bytes written to flash for each one updated, and the share of reads that get there.
+/// What goes down by how it is chosen (Fig. 5): operations a second, bytes written to flash for each one updated, and
+/// the share of reads that get there.
 pub(super) fn figure_5(records: &[&Record]) -> Vec<String> {
     let rows = names(records[0]).map(|contender| {
         let of = |number: fn(&Numbers) -> Option<f64>| {

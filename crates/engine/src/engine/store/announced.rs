@@ -1,25 +1,27 @@
-//! Writes without a log ([`crate::Options::log_free`]): what a group of writers would append to it goes to slots at once, where
-//! PrismDB puts it (Raina et al., ASPLOS 2023, §4.1), and its flush has nothing left to write.
+//! Writes without a log ([`crate::Options::log_free`]): what a group of writers would append to it goes to slots at
+//! once, where PrismDB puts it (Raina et al., ASPLOS 2023, §4.1), and its flush has nothing left to write.
 //!
-//! *Announcing.* An edit names the slots before anything comes into them, all free ones of a slab, which is closed to everybody else as
-//! long as they are announced; so who fills them meets nobody in their pages. A worker does that ahead of time, for the sizes that
-//! are asked for, and leaves them in the pool: whoever leads a group may have to let others wait for it, and must not wait for an edit.
+//! *Announcing.* An edit names the slots before anything comes into them, all free ones of a slab, which is closed to
+//! everybody else as long as they are announced; so who fills them meets nobody in their pages. A worker does that
+//! ahead of time, for the sizes that are asked for, and leaves them in the pool: whoever leads a group may have to let
+//! others wait for it, and must not wait for an edit.
 //!
-//! *Filling.* A group goes to slots whole or not at all: if each of its members is one entry and each finds a slot, else to the log.
-//! What is acknowledged as durable is, since slabs that were written to are synced where the log is.
+//! *Filling.* A group goes to slots whole or not at all: if each of its members is one entry and each finds a slot,
+//! else to the log. What is acknowledged as durable is, since slabs that were written to are synced where the log is.
 //!
-//! *Order.* Numbers of groups follow each other without a gap, in slots and log together: those of a group that was refused are told to
-//! the log as a batch of no entries. So an open after a crash puts both in order ([`InOrder`]), and ends at the first number
-//! that is missing: behind it lies only what nobody was promised. Every such slot says how far all was durable when it was written; a
-//! number that is missing before that was lost. And the log is told how far the manifest went that announced them: without
-//! its last edit nobody would look into the slots.
+//! *Order.* Numbers of groups follow each other without a gap, in slots and log together: those of a group that was
+//! refused are told to the log as a batch of no entries. So an open after a crash puts both in order ([`InOrder`]), and
+//! ends at the first number that is missing: behind it lies only what nobody was promised. Every such slot says how far
+//! all was durable when it was written; a number that is missing before that was lost. And the log is told how far the
+//! manifest went that announced them: without its last edit nobody would look into the slots.
 //!
-//! *Flush.* Objects that are in slots already stay there; the edit takes these, and withdraws all that were announced for the memtable.
-//! It says up to which number it went, too: a slot that is announced again may still have what was in it before. After a
-//! crash all that was replayed goes to a new log, and its edit withdraws every slot, so an open begins with none.
+//! *Flush.* Objects that are in slots already stay there; the edit takes these, and withdraws all that were announced
+//! for the memtable. It says up to which number it went, too: a slot that is announced again may still have what was in
+//! it before. After a crash all that was replayed goes to a new log, and its edit withdraws every slot, so an open
+//! begins with none.
 //!
-//! Cost: per run of neighbouring sectors one read and one write; per group one sync of each slab that was written to. An announced slot costs
-//! a bit of memory, one in its list, and 24 bytes once it is filled.
+//! Cost: per run of neighbouring sectors one read and one write; per group one sync of each slab that was written to.
+//! An announced slot costs a bit of memory, one in its list, and 24 bytes once it is filled.
 
 use super::super::jobs::is_refusal;
 use super::{Engine, Store, holds_of};
@@ -41,8 +43,8 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec;
 
-/// As many slots are announced at once as one part in so many of a memtable fills, if there are; and no more once all that are
-/// announced would take so many memtables.
+/// As many slots are announced at once as one part in so many of a memtable fills, if there are; and no more once all
+/// that are announced would take so many memtables.
 const AHEAD_SHARE: u64 = 8;
 const ANNOUNCED_MAX: u64 = 2;
 
@@ -155,9 +157,9 @@ impl Store {
 }
 
 impl Engine {
-    /// Puts a group's entries into announced slots, if there is one for each; else the log has to take the group. Nothing is durable
-    /// before the slabs that `unsynced` gets are synced; everything up to `durable` is already. `tell` puts into the log where the
-    /// manifest ended, if slots are used that were announced since the last time.
+    /// Puts a group's entries into announced slots, if there is one for each; else the log has to take the group.
+    /// Nothing is durable before the slabs that `unsynced` gets are synced; everything up to `durable` is already.
+    /// `tell` puts into the log where the manifest ended, if slots are used that were announced since the last time.
     ///
     /// # Errors
     /// What the device says; what is in the slots is unknown then.
@@ -392,7 +394,8 @@ pub(in crate::engine) struct InOrder {
 }
 
 impl InOrder {
-    /// Reads the slots that the catalog announces; `None` when there are none. Everything up to `durable` is known to have been.
+    /// Reads the slots that the catalog announces; `None` when there are none. Everything up to `durable` is known to
+    /// have been.
     ///
     /// # Errors
     /// What the device says; `Corrupt` for a slab that is not what the catalog says.

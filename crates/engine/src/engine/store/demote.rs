@@ -1,18 +1,19 @@
 //! Demotions: cold objects of a key range go into tables, copies that are cold go by themselves.
 //!
-//! A demotion merges the cold objects of a range with the tables there. Hot ones stay ([`Pinning`]), and what tables have of
-//! their keys goes if it is older; a copy's original stays. Objects that the merge meets in tables, and that are hot,
-//! come into slots by the same edit, as copies ([`super::promote`]). Slots that a demotion reads cannot be used again while
-//! it holds the contents that they are live in. Its edit takes away those objects that are still where it read them, or were moved to
-//! ([`super::vacate`]); one that was written since stays, and is newer.
+//! A demotion merges the cold objects of a range with the tables there. Hot ones stay ([`Pinning`]), and what tables
+//! have of their keys goes if it is older; a copy's original stays. Objects that the merge meets in tables, and that
+//! are hot, come into slots by the same edit, as copies ([`super::promote`]). Slots that a demotion reads cannot be
+//! used again while it holds the contents that they are live in. Its edit takes away those objects that are still where
+//! it read them, or were moved to ([`super::vacate`]); one that was written since stays, and is newer.
 //!
-//! Where a range's cold objects are all copies, no table is touched. While the store is a cache of what lies below (97 reads in 100), a merge
-//! that has to be writes what is hot down as well and leaves it where it is, as copies ([`Chosen::settled`]): it costs its own
-//! bytes beside those of the tables that are written anyway, and once it has cooled it goes for nothing, and by itself. The
-//! paper's hot objects stay the only version, which is best for what is written again before it cools.
+//! Where a range's cold objects are all copies, no table is touched. While the store is a cache of what lies below (97
+//! reads in 100), a merge that has to be writes what is hot down as well and leaves it where it is, as copies
+//! ([`Chosen::settled`]): it costs its own bytes beside those of the tables that are written anyway, and once it has
+//! cooled it goes for nothing, and by itself. The paper's hot objects stay the only version, which is best for what is
+//! written again before it cools.
 //!
-//! A demotion that meets a damaged slot looks which slots of its range are, and begins anew without these: they stay, and reads of them
-//! say so. Of a copy the original is as good: a damaged one goes.
+//! A demotion that meets a damaged slot looks which slots of its range are, and begins anew without these: they stay,
+//! and reads of them say so. Of a copy the original is as good: a damaged one goes.
 
 use super::promote::{Rising, is_erased};
 use super::{Filling, Freed, Keys, PLANNED_BYTES, Store, asked};
@@ -157,7 +158,8 @@ impl Engine {
             if at < end && index.entry_to(at, &mut following).is_some() && following == key {
                 continue;
             }
-            // What cannot be read stays where it is known to be missing, unless something newer is all that anybody sees.
+            // What cannot be read stays where it is known to be missing, unless something newer is all that anybody
+            // sees.
             let (has_lost, newest) = (contents.has_lost(same.iter().copied()), same[0].holds);
             if has_lost && newest != Holds::Copy && !self.hides_the_rest(contents, &key, same[0])? {
                 same.clear();
@@ -221,7 +223,8 @@ impl Engine {
             let last = tables.iter().map(|table| &table.meta.largest[..]).max().unwrap_or_default();
             let to = demotion.to.max(&[last, &[0]].concat()).to_vec();
             let index = current.contents.index.between(from.min(demotion.from), &to);
-            // Slots of other keys are free for others as soon as nobody else sees them: flushes need many while this runs.
+            // Slots of other keys are free for others as soon as nobody else sees them: flushes need many while this
+            // runs.
             (current.contents.of_job(index), current.version.clone())
         };
         let index = &contents.index;
@@ -378,8 +381,8 @@ impl Engine {
         }
     }
 
-    /// Takes the objects of `gone` out of the store, those of `settled` for copies, and those of `filling` in, with the edit. `is_announced` where all of
-    /// these are of a range that a demotion has announced.
+    /// Takes the objects of `gone` out of the store, those of `settled` for copies, and those of `filling` in, with the
+    /// edit. `is_announced` where all of these are of a range that a demotion has announced.
     fn commit_demotion(
         &self,
         store: &Store,
@@ -438,8 +441,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets cold copies of what tables have go, of so many bytes, in the order of keys from where the last release ended: so
-    /// none goes before its time, and each has its turn.
+    /// Lets cold copies of what tables have go, of so many bytes, in the order of keys from where the last release
+    /// ended: so none goes before its time, and each has its turn.
     pub(in crate::engine) fn release(&self, pinning: &Pinning, bytes: u64) -> Result<()> {
         let Some(store) = &self.objects else { return Err(Error::internal("a release without a store")) };
         let (contents, tracker) = {

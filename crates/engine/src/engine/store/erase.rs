@@ -1,14 +1,16 @@
 //! Deletes of ranges, over the store of objects.
 //!
-//! All that the store has when a memtable is flushed is older than that one's range tombstones. So once these are committed, what the
-//! contents of before have in their ranges goes, and no slot is read for it; unless somebody reads at an older number. Then, and after
-//! an open, it is not known whether the store is clear of what a tombstone covers, and whoever forgets the tombstone looks into what is left of
-//! its range. Nothing that is covered can come into the store meanwhile: what comes up is held against the version's tombstones.
-//! A slot that cannot be read may have something newer, and stays; so does the newest tombstone over it, since the slab may be put back
-//! some day with something older. (Of a lost slab whose keys nobody knows, after an open without an image, that is not known either.)
+//! All that the store has when a memtable is flushed is older than that one's range tombstones. So once these are
+//! committed, what the contents of before have in their ranges goes, and no slot is read for it; unless somebody reads
+//! at an older number. Then, and after an open, it is not known whether the store is clear of what a tombstone covers,
+//! and whoever forgets the tombstone looks into what is left of its range. Nothing that is covered can come into the
+//! store meanwhile: what comes up is held against the version's tombstones. A slot that cannot be read may have
+//! something newer, and stays; so does the newest tombstone over it, since the slab may be put back some day with
+//! something older. (Of a lost slab whose keys nobody knows, after an open without an image, that is not known either.)
 //!
-//! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it still lies where it
-//! did, or was moved to ([`super::vacate`]): slots that the contents in hand have are given to nobody else.
+//! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it
+//! still lies where it did, or was moved to ([`super::vacate`]): slots that the contents in hand have are given to
+//! nobody else.
 
 use super::Store;
 use crate::engine::Engine;
@@ -40,9 +42,9 @@ fn place(location: &Location) -> (u64, u32) {
 type Erasing = (Vec<u8>, Vec<Location>);
 
 impl Engine {
-    /// Clears the store of what range tombstones cover that a flush has just committed, over contents from before. The flush is done,
-    /// whatever comes of this: who forgets the tombstones looks for what is left, and a commit that has failed has closed the store
-    /// for writes.
+    /// Clears the store of what range tombstones cover that a flush has just committed, over contents from before. The
+    /// flush is done, whatever comes of this: who forgets the tombstones looks for what is left, and a commit that has
+    /// failed has closed the store for writes.
     pub(super) fn clear_after_flush(&self, store: &Store, before: &Before, ranges: &RangeTombstones) {
         // Who came to read since reads behind them.
         let Some(contents) = before.contents.as_ref().filter(|_| !ranges.is_empty()) else { return };
@@ -58,7 +60,8 @@ impl Engine {
     /// Forgets the range tombstones that an edit removes, once the store is clear of what they cover.
     pub(in crate::engine) fn forget_ranges_of_store(&self, store: &Store, mut edit: Edit) -> Result<()> {
         let (contents, version) = {
-            // Not between two parts of a flush: the edit that brought a tombstone may be there, and what it covers not yet.
+            // Not between two parts of a flush: the edit that brought a tombstone may be there, and what it covers not
+            // yet.
             let _turn = store.turn.take();
             let current = self.current.load();
             (current.contents.clone(), current.version.clone())
@@ -81,8 +84,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees what `contents` have in the ranges of tombstones that is older, or all of it if nobody `looks`. Of the tombstones, tells
-    /// those over slots that could not be read.
+    /// Frees what `contents` have in the ranges of tombstones that is older, or all of it if nobody `looks`. Of the
+    /// tombstones, tells those over slots that could not be read.
     fn clear(
         &self,
         store: &Store,

@@ -1,13 +1,13 @@
-//! The image: what memory has of the store, written down at a clean close and read at the next open, so that this one need
-//! not read every slot, and heat outlives it (`docs/format/image.md`).
+//! The image: what memory has of the store, written down at a clean close and read at the next open, so that this one
+//! need not read every slot, and heat outlives it (`docs/format/image.md`).
 //!
-//! The last edit before the close names the image, and any further edit makes it worthless; so what it says of slots is what
-//! the manifest says, or nothing. An open checks that all the same, slot by slot, and whatever it does not like about an
-//! image makes it read the slabs. An image serves once: the open that has read it removes it.
+//! The last edit before the close names the image, and any further edit makes it worthless; so what it says of slots is
+//! what the manifest says, or nothing. An open checks that all the same, slot by slot, and whatever it does not like
+//! about an image makes it read the slabs. An image serves once: the open that has read it removes it.
 //!
-//! It lies on the last tier: one sequential read is what that one is good at, and room on the first is dear. Where there is no
-//! room, or the write fails, the store is closed without one. Memory: one group of records in writing, one window in reading,
-//! besides what is made of it. Bytes: about those that the index and the tracker take in memory.
+//! It lies on the last tier: one sequential read is what that one is good at, and room on the first is dear. Where
+//! there is no room, or the write fails, the store is closed without one. Memory: one group of records in writing, one
+//! window in reading, besides what is made of it. Bytes: about those that the index and the tracker take in memory.
 
 use super::Engine;
 use crate::error::{Error, Result};
@@ -126,8 +126,8 @@ impl Writer<'_> {
 }
 
 impl Engine {
-    /// Writes the image of the present contents: its number, which an edit is to name. `None` when there is no store, or the
-    /// image could not be written: nobody has been promised one, so the close goes on.
+    /// Writes the image of the present contents: its number, which an edit is to name. `None` when there is no store,
+    /// or the image could not be written: nobody has been promised one, so the close goes on.
     pub(in crate::engine) fn write_image(&self) -> Option<u64> {
         let current = self.current.load_full();
         let tracker = current.tracker.as_ref()?;
@@ -141,7 +141,8 @@ impl Engine {
         // Records behind a header that is written with the first of them.
         let mut writer = Writer { tier, device, place, group, counted: 0 };
         let written = writer.heat(tracker).and_then(|()| {
-            // Slots that could not be read when the store was opened are in no index: the next open has to meet them again.
+            // Slots that could not be read when the store was opened are in no index: the next open has to meet them
+            // again.
             if current.contents.damaged.slots == 0 {
                 writer.index(&current.contents.index)?;
             }

@@ -10,8 +10,8 @@ use cuesta_sched::Sched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Opens the slabs that the manifest names, and finds out which object is in which live slot, and what was hot, if `image`
-/// tells that.
+/// Opens the slabs that the manifest names, and finds out which object is in which live slot, and what was hot, if
+/// `image` tells that.
 pub(in crate::engine) fn load(
     from: &LoadFrom<'_>,
     slabs: &BTreeMap<u64, SlabState>,
@@ -21,7 +21,8 @@ pub(in crate::engine) fn load(
         Slab::open(from.tiers, from.garbage, from.store, slab.meta, &slab.generations).map(Arc::new)
     };
     let opened = slabs.values().map(open).collect::<Result<Vec<_>>>()?;
-    // One that is missing or damaged, or whose device fails, is no loss but of time and heat, and of which keys a lost slab had.
+    // One that is missing or damaged, or whose device fails, is no loss but of time and heat, and of which keys a lost
+    // slab had.
     let image =
         image.and_then(|number| read_image(from.tiers, from.store, number, slabs, Cause::Recovery).ok());
     let (index, heat) = image.map_or((None, Heat::default()), |image| (image.index, image.heat));

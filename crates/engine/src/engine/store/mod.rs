@@ -1,16 +1,18 @@
-//! The store below the memtable at work: memtables are flushed into it, objects are demoted out of it and promoted into it.
+//! The store below the memtable at work: memtables are flushed into it, objects are demoted out of it and promoted into
+//! it.
 //!
-//! *A flush* gives every object of the oldest sealed memtable a free slot, writes the slots, and commits: the edit names
-//! slots taken and freed, and the contents that readers see are replaced behind it, part by part of the keys; the memtable goes with the last. Where
-//! slots run out it demotes by itself. It commits all of a memtable or nothing: half of one would be durable before what the log alone has. Puts
-//! come to the tracker here, so that writers do not wait for it. Demotions and promotions: [`demote`], [`promote`]; what
-//! the policy is told: [`view`]; opening: [`load`], [`scan`]; what a clean close leaves for it: [`image`]; writes that go to slots
-//! before their flush: [`announced`]; deletes of ranges: [`erase`]; slabs that are worth more empty: [`vacate`].
+//! *A flush* gives every object of the oldest sealed memtable a free slot, writes the slots, and commits: the edit
+//! names slots taken and freed, and the contents that readers see are replaced behind it, part by part of the keys; the
+//! memtable goes with the last. Where slots run out it demotes by itself. It commits all of a memtable or nothing: half
+//! of one would be durable before what the log alone has. Puts come to the tracker here, so that writers do not wait
+//! for it. Demotions and promotions: [`demote`], [`promote`]; what the policy is told: [`view`]; opening: [`load`],
+//! [`scan`]; what a clean close leaves for it: [`image`]; writes that go to slots before their flush: [`announced`];
+//! deletes of ranges: [`erase`]; slabs that are worth more empty: [`vacate`].
 //!
-//! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and while
-//! it commits, and so does who vacates slabs. A demotion that runs has said so before ([`State::moving`]), for a flush must not drop a tombstone
-//! whose key may come into a table behind its back; and of the slots that flushes free only those of its keys wait for it ([`Gone`]). Slots are written
-//! by one at a time.
+//! Who replaces contents owns the store's turn, across I/O: a flush while it commits, a demotion while it begins and
+//! while it commits, and so does who vacates slabs. A demotion that runs has said so before ([`State::moving`]), for a
+//! flush must not drop a tombstone whose key may come into a table behind its back; and of the slots that flushes free
+//! only those of its keys wait for it ([`Gone`]). Slots are written by one at a time.
 
 mod announced;
 mod demote;
@@ -58,21 +60,22 @@ use std::time::Duration;
 
 /// A flush that finds pages which the medium cannot read looks for slots elsewhere so many times.
 const SPOILED_MAX: u32 = 16;
-/// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it gives
-/// up.
+/// A flush that waits for slots looks for them every so often; for those that readers hold so many times, before it
+/// gives up.
 const WAITS_MAX: u32 = 300;
 const WAIT: Duration = Duration::from_millis(100);
 /// A tracker has room for so many keys at least, and is replaced once it is wanted larger by one part in so many.
 const TRACKED_MIN: u64 = 64;
 const TRACKER_SLACK: u64 = 8;
-/// Of the memory number the tracker, with its sketch, has one part in so many at most; what it takes for each key, those that are not tracked
-/// included.
+/// Of the memory number the tracker, with its sketch, has one part in so many at most; what it takes for each key,
+/// those that are not tracked included.
 const TRACKER_SHARE: u64 = 8;
 const TRACKER_KEY_BYTES: u64 = 4;
 /// Of what is kept on the first tier beside slabs, one part in so many is left in any case: the manifest grows.
 const BESIDE_LEAST: u64 = 4;
-/// A flush changes the index in parts that take one part in so many of the memory number each, but in no more parts than so many, for each is a copy
-/// of the list of leaves; nor in fewer than two while there are two keys, so that one way is tried as much as the other.
+/// A flush changes the index in parts that take one part in so many of the memory number each, but in no more parts
+/// than so many, for each is a copy of the list of leaves; nor in fewer than two while there are two keys, so that one
+/// way is tried as much as the other.
 const INDEX_PARTS: u64 = 32;
 const INDEX_PARTS_MIN: u64 = 2;
 const INDEX_PARTS_MAX: u64 = 8;
@@ -247,8 +250,8 @@ impl Store {
         }
     }
 
-    /// Whether the first tier has room for so many bytes of indexes and filters: slabs have at least half of what the log and
-    /// other things leave.
+    /// Whether the first tier has room for so many bytes of indexes and filters: slabs have at least half of what the
+    /// log and other things leave.
     pub(super) fn has_room_beside(&self, engine: &Engine, bytes: u64) -> bool {
         let (slabs, beside) = (self.bytes().0, engine.options.beside_slabs_bytes());
         let fast = engine.tiers.fast();
@@ -261,7 +264,8 @@ impl Store {
         self.refused_beside.store(bytes, Ordering::Relaxed);
     }
 
-    /// Choices of what goes down so far, key ranges weighed for them, and how often the tracker was asked, and filters were.
+    /// Choices of what goes down so far, key ranges weighed for them, and how often the tracker was asked, and filters
+    /// were.
     pub(super) fn weighings(&self) -> [u64; 4] {
         [&self.selections, &self.weighed, &self.probes, &self.filter_probes]
             .map(|count| count.load(Ordering::Relaxed))
@@ -296,7 +300,8 @@ fn remembered(keys: u64, options: &crate::Options) -> u64 {
     keys.min(options.memory_bytes / TRACKER_SHARE / TRACKER_KEY_BYTES)
 }
 
-/// How many keys a tracker is to have room for in a store of so many, if that is quite another number than it has room for.
+/// How many keys a tracker is to have room for in a store of so many, if that is quite another number than it has room
+/// for.
 fn tracker_keys(keys: u64, options: &crate::Options, capacity: u64) -> Option<u64> {
     let keys = remembered(keys, options);
     let wanted = (keys * u64::from(options.tracked_percent) / 100).max(TRACKED_MIN);
@@ -471,7 +476,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes what was placed, and makes it durable; `false` if the medium cannot read some of the pages: their slots are not given out any more.
+    /// Writes what was placed, and makes it durable; `false` if the medium cannot read some of the pages: their slots
+    /// are not given out any more.
     fn write_slots(
         &self,
         store: &Store,
@@ -652,15 +658,15 @@ impl Engine {
                 let any = store.state.lock().space.take_larger(bytes, u64::MAX, holds);
                 return any.ok_or_else(|| self.full(bytes));
             }
-            // A log that a crash has left longer has what is kept beside the slabs, and goes with this flush. Where memory for the index is what lacks,
-            // readers that keep slots are not what it waits for.
+            // A log that a crash has left longer has what is kept beside the slabs, and goes with this flush. Where
+            // memory for the index is what lacks, readers that keep slots are not what it waits for.
             is_last_resort = !self.make_room(store, times, is_indexed)?;
             times += 1;
         }
     }
 
-    /// A slab for slots of such a size, with fewer of them than usual if need be; `None` when the tier has no room for one and so many
-    /// bytes beside.
+    /// A slab for slots of such a size, with fewer of them than usual if need be; `None` when the tier has no room for
+    /// one and so many bytes beside.
     fn make_slab(&self, slot_bytes: u64, beside: u64) -> Result<Option<Slab>> {
         let tier = self.tiers.get(SLAB_TIER)?;
         let leased = [slots_in(slot_bytes, self.options.slab_bytes()), 1].into_iter().find_map(|slots| {
@@ -680,9 +686,9 @@ impl Engine {
         Ok(Some(slab))
     }
 
-    /// Makes slots, or room for slabs, for a flush that has found none so many times: by removing slabs that are empty, else by vacating some, else
-    /// by a demotion, else by waiting for what runs, or for readers if these may be what it waits for. Whether it is worth looking again: demotions
-    /// that give no room, again and again, are not.
+    /// Makes slots, or room for slabs, for a flush that has found none so many times: by removing slabs that are empty,
+    /// else by vacating some, else by a demotion, else by waiting for what runs, or for readers if these may be what it
+    /// waits for. Whether it is worth looking again: demotions that give no room, again and again, are not.
     fn make_room(&self, store: &Store, times: u32, readers: bool) -> Result<bool> {
         self.check_writable()?;
         self.starving(store, || {
@@ -743,8 +749,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Slabs without objects that the tier has a better use for. No slot of theirs is given out any more: the caller commits
-    /// an edit that removes them, by [`Engine::replace_contents`].
+    /// Slabs without objects that the tier has a better use for. No slot of theirs is given out any more: the caller
+    /// commits an edit that removes them, by [`Engine::replace_contents`].
     fn removable(&self, store: &Store) -> Vec<u64> {
         let tier = self.tiers.fast();
         let is_short = tier.free_bytes() < self.options.beside_slabs_bytes() / 2;
@@ -759,13 +765,14 @@ impl Engine {
         slabs
     }
 
-    /// In how many parts a flush changes the index. Leaves that a part has replaced are let go of before the next is made, so
-    /// that a large index is not there twice.
+    /// In how many parts a flush changes the index. Leaves that a part has replaced are let go of before the next is
+    /// made, so that a large index is not there twice.
     fn index_parts(&self, index: &Index) -> u64 {
         (index.held_bytes() * INDEX_PARTS / self.options.memory_bytes).clamp(INDEX_PARTS_MIN, INDEX_PARTS_MAX)
     }
 
-    /// Commits an edit and the contents that go with it, in place of `before`; the caller has the store's turn. Slots that the edit wastes are free then.
+    /// Commits an edit and the contents that go with it, in place of `before`; the caller has the store's turn. Slots
+    /// that the edit wastes are free then.
     fn replace_contents(
         &self,
         store: &Store,
@@ -778,10 +785,10 @@ impl Engine {
         self.replace_contents_in_parts(store, before, after, (&<_>::default(), 1), (edit, freed), flushed)
     }
 
-    /// The same, where `freed` says who may still look into what the edit frees, and where the contents that go with it have the first of so many parts
-    /// of the changes of the index, and get the others one after
-    /// the other: until the last one is there the memtable that was flushed stays, so readers find in either what they look for. `before` needs no
-    /// index.
+    /// The same, where `freed` says who may still look into what the edit frees, and where the contents that go with it
+    /// have the first of so many parts of the changes of the index, and get the others one after the other: until the
+    /// last one is there the memtable that was flushed stays, so readers find in either what they look for. `before`
+    /// needs no index.
     fn replace_contents_in_parts(
         &self,
         store: &Store,

@@ -1,16 +1,17 @@
 //! Promotions: hot objects that tables have come into slots, as copies.
 //!
 //! A copy has the number of its original, which stays where it is: so nothing below changes, a read finds the same
-//! version wherever it looks first, and a copy that cools is let go of without a write to the capacity tier. Two ways lead
-//! here: a demotion's merge meets hot objects in the tables that it rewrites anyway, and, while reads are what is asked for
-//! most and many tracked keys lie below ([`crate::policy::promotion`]), a read that a table answered offers what it found. The
-//! paper's read-triggered passes (PrismDB, §5.3) look through tables for hot keys; here the read that shows a key to be
-//! wanted has its object at hand, so no table is read for it, and no second read is waited for: copies cost the capacity tier
-//! nothing. Who rises is said by [`Pinning::raises`]. Offers gather up to a bound and come in as one write and one
-//! sync; each such batch makes a new index, most of which is copied, so a batch is half of a memtable.
+//! version wherever it looks first, and a copy that cools is let go of without a write to the capacity tier. Two ways
+//! lead here: a demotion's merge meets hot objects in the tables that it rewrites anyway, and, while reads are what is
+//! asked for most and many tracked keys lie below ([`crate::policy::promotion`]), a read that a table answered offers
+//! what it found. The paper's read-triggered passes (PrismDB, §5.3) look through tables for hot keys; here the read
+//! that shows a key to be wanted has its object at hand, so no table is read for it, and no second read is waited for:
+//! copies cost the capacity tier nothing. Who rises is said by [`Pinning::raises`]. Offers gather up to a bound and
+//! come in as one write and one sync; each such batch makes a new index, most of which is copied, so a batch is half of
+//! a memtable.
 //!
-//! The edit that brings them in leaves out those of which the store has a version by then, and those for which a read would
-//! ask other tables than the ones that were asked: what came between may be newer.
+//! The edit that brings them in leaves out those of which the store has a version by then, and those for which a read
+//! would ask other tables than the ones that were asked: what came between may be newer.
 
 use super::{Filling, Store, object_bytes};
 use crate::cache::Cache;
@@ -62,8 +63,8 @@ fn tables_asked<'a>(version: &'a Version, key: &'a [u8]) -> impl Iterator<Item =
     guards.flat_map(|guard| &guard.runs).filter_map(|run| run.table_of(key)).map(|table| table.meta.number)
 }
 
-/// Whether the version's range tombstones cover an object that is about to come up. It must not: the store has nothing that these
-/// cover, but for what a snapshot sees.
+/// Whether the version's range tombstones cover an object that is about to come up. It must not: the store has nothing
+/// that these cover, but for what a snapshot sees.
 pub(super) fn is_erased(version: &Version, entry: &Entry<'_>) -> bool {
     let covering = version.range_tombstones.covering(entry.key, Seq::MAX);
     covering > entry.trailer.seq() && !planted::has(Bug::ErasedObjectsRise)
@@ -244,8 +245,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes objects that rise into free slots, up to `room` bytes of these, while the tier has room in new slabs, too; who
-    /// finds none stays below. `false` if some cannot be written to, and all stay.
+    /// Writes objects that rise into free slots, up to `room` bytes of these, while the tier has room in new slabs,
+    /// too; who finds none stays below. `false` if some cannot be written to, and all stay.
     pub(super) fn raise<'a>(
         &self,
         store: &Store,

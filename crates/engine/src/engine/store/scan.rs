@@ -1,14 +1,16 @@
 //! Reading every live slot, for an open that has no image.
 //!
-//! Keys are cut into ranges by a sample of some slots; then threads, as many as the store may have workers, share the slabs, and put what
-//! they find into their part of each range; then they share the ranges, sort what each has, and make its leaves of the index, once.
-//! Once objects are small that is what an open takes, and not the reading. A store of few objects is one range. A range that turns out to have more than may be
-//! sorted at once, since the sample was far off or keys are long, is cut into smaller ones first ([`split`]).
+//! Keys are cut into ranges by a sample of some slots; then threads, as many as the store may have workers, share the
+//! slabs, and put what they find into their part of each range; then they share the ranges, sort what each has, and
+//! make its leaves of the index, once. Once objects are small that is what an open takes, and not the reading. A store
+//! of few objects is one range. A range that turns out to have more than may be sorted at once, since the sample was
+//! far off or keys are long, is cut into smaller ones first ([`split`]).
 //!
-//! Costs, for each object: its bytes read, one checksum of header and key, a search among the ranges' bounds, comparisons, most of them of a
-//! number, and copies of its key and place: where it is found, where its range is sorted, and in its leaf. What is found is kept without the
-//! bytes that neighbours begin with, as leaves keep it, and with its number; it goes range by range, as leaves are made
-//! of it. So at the peak memory has some bytes for each object more than the index takes, and for each thread what it sorts, which has a bound.
+//! Costs, for each object: its bytes read, one checksum of header and key, a search among the ranges' bounds,
+//! comparisons, most of them of a number, and copies of its key and place: where it is found, where its range is
+//! sorted, and in its leaf. What is found is kept without the bytes that neighbours begin with, as leaves keep it, and
+//! with its number; it goes range by range, as leaves are made of it. So at the peak memory has some bytes for each
+//! object more than the index takes, and for each thread what it sorts, which has a bound.
 
 use super::holds_of;
 use super::load::LoadFrom;
@@ -27,9 +29,11 @@ use std::sync::Arc;
 
 /// A range has so many objects at least, on average.
 const RANGE_OBJECTS_MIN: u64 = 4096;
-/// There are so many ranges at most, and for each one a slot is looked at to learn where it begins: they are read one after the other.
+/// There are so many ranges at most, and for each one a slot is looked at to learn where it begins: they are read one
+/// after the other.
 const RANGES_MAX: u64 = 128;
-/// What is found of a range is kept in pieces of so many bytes, the first ones, and later of so many, unless one object takes more.
+/// What is found of a range is kept in pieces of so many bytes, the first ones, and later of so many, unless one object
+/// takes more.
 const PIECE_BYTES_MIN: usize = 4 << 10;
 const PIECE_BYTES: usize = 16 << 10;
 /// What all threads sort at once takes one part in so many of the memory number, but each may take so many bytes.
@@ -125,7 +129,8 @@ struct Found {
     sorted_bytes: u64,
 }
 
-/// The first object's key; then of each object how many bytes its key has in common with that, the rest of the key, its number and kind, and its location.
+/// The first object's key; then of each object how many bytes its key has in common with that, the rest of the key, its
+/// number and kind, and its location.
 #[derive(Debug)]
 struct Piece {
     bytes: AlignedBuf,
@@ -232,7 +237,8 @@ struct Sorted {
     location: Location,
 }
 
-/// A thread's place to sort what was found of one range after the other: all of its keys, the objects, and by rank which of them.
+/// A thread's place to sort what was found of one range after the other: all of its keys, the objects, and by rank
+/// which of them.
 #[derive(Debug, Default)]
 struct Sorting {
     keys: PageVec<u8>,
@@ -340,11 +346,13 @@ fn read_slab(
             Err(error) => damaged.add(1, error),
         }
     })?;
-    // Whose it is nobody knows; when it can be read again some day, what was written or deleted meanwhile would have been forgotten.
+    // Whose it is nobody knows; when it can be read again some day, what was written or deleted meanwhile would have
+    // been forgotten.
     unreadable.map_or(Ok(()), Err)
 }
 
-/// One slot of each step, anywhere in it: flushes fill slots in the order of keys, and of those of one length the same keys would be met each time.
+/// One slot of each step, anywhere in it: flushes fill slots in the order of keys, and of those of one length the same
+/// keys would be met each time.
 struct Sampler {
     rng: Rng,
     step: u64,
@@ -523,7 +531,8 @@ mod tests {
 
     #[test]
     fn an_index_is_in_the_order_of_keys_and_newest_first_whatever_they_begin_with() {
-        // Behind what all share some are empty, end in zeros, or differ behind the bytes that a number holds; one is longer than a piece.
+        // Behind what all share some are empty, end in zeros, or differ behind the bytes that a number holds; one is
+        // longer than a piece.
         let long = [b'x'; 2 * PIECE_BYTES];
         let tails: [&[u8]; 10] =
             [b"", b"\0", b"\0\0", b"a", b"a\0b", b"12345678", b"123456780", b"123456789", b"\xff", &long];

@@ -1,14 +1,16 @@
-//! Vacating slabs: what is left in them moves to slots of others, so that a flush may make slabs of another class, or tables have
-//! room for their indexes on the fast tier. Which slabs: [`crate::policy::vacate`].
+//! Vacating slabs: what is left in them moves to slots of others, so that a flush may make slabs of another class, or
+//! tables have room for their indexes on the fast tier. Which slabs: [`crate::policy::vacate`].
 //!
-//! From when it is chosen no slot of a slab is given out, unless its own class wants it back. Objects move in rounds of up to half of a memtable:
-//! they are read, written to free slots of their class in slabs that an edit names, and synced; the round's edit frees the slots where they lay, and
-//! the index that goes with it says where they lie. What has gone meanwhile stays gone. Other jobs look for objects where they were
-//! when these jobs began, so a move is remembered for as long as somebody holds a moment from before ([`crate::store::Moves`]), and until then
-//! no other slab is vacated: those that somebody may read give no room in any case. A slab goes once nothing in it is in use, as any empty one. One
-//! with a slot that cannot be read stays, and so does one of which the last object found no place.
+//! From when it is chosen no slot of a slab is given out, unless its own class wants it back. Objects move in rounds of
+//! up to half of a memtable: they are read, written to free slots of their class in slabs that an edit names, and
+//! synced; the round's edit frees the slots where they lay, and the index that goes with it says where they lie. What
+//! has gone meanwhile stays gone. Other jobs look for objects where they were when these jobs began, so a move is
+//! remembered for as long as somebody holds a moment from before ([`crate::store::Moves`]), and until then no other
+//! slab is vacated: those that somebody may read give no room in any case. A slab goes once nothing in it is in use, as
+//! any empty one. One with a slot that cannot be read stays, and so does one of which the last object found no place.
 //!
-//! Costs, for each object that moves: its bytes read, a page read and written or a part of one, and its place in a new leaf of the index.
+//! Costs, for each object that moves: its bytes read, a page read and written or a part of one, and its place in a new
+//! leaf of the index.
 
 use super::{Filling, Freed, Store};
 use crate::engine::Engine;
@@ -27,7 +29,8 @@ use std::sync::Arc;
 
 /// A round moves one part in so many of a memtable's bytes at most.
 const ROUND_SHARE: u64 = 2;
-/// About what an object that moves takes besides its slot's bytes, until it has moved; and after that, while it is remembered.
+/// About what an object that moves takes besides its slot's bytes, until it has moved; and after that, while it is
+/// remembered.
 const REMAINING_BYTES: u64 = 256;
 const MOVE_BYTES: u64 = 64;
 
@@ -73,8 +76,8 @@ impl Engine {
         Ok(vacated)
     }
 
-    /// Vacates slabs where tables had no room for their indexes on the fast tier: else what lies in slabs would never make way for them. What
-    /// closes the store for writes has done so; nothing else that goes wrong is anybody's loss.
+    /// Vacates slabs where tables had no room for their indexes on the fast tier: else what lies in slabs would never
+    /// make way for them. What closes the store for writes has done so; nothing else that goes wrong is anybody's loss.
     pub(in crate::engine) fn make_room_beside(&self) {
         let Some(store) = &self.objects else { return };
         let wanted = store.refused_beside.swap(0, Ordering::Relaxed);
@@ -85,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// Moves what is left in some slabs elsewhere, where that is worth it, so that so many bytes become free. Whether any slab was vacated; what
-    /// room that gives is there once no reader needs it.
+    /// Moves what is left in some slabs elsewhere, where that is worth it, so that so many bytes become free. Whether
+    /// any slab was vacated; what room that gives is there once no reader needs it.
     fn vacate(&self, store: &Store, wanted: u64) -> Result<bool> {
         let most = self.options.memtable_bytes() / ROUND_SHARE;
         let Some((moment, slabs)) = self.begin_to_vacate(store, wanted, most) else { return Ok(false) };
@@ -120,8 +123,8 @@ impl Engine {
         }
     }
 
-    /// Chooses slabs, of which no slot is given out from then on, and tells which of their slots are live. What is freed as long as the
-    /// moment is held is not used again.
+    /// Chooses slabs, of which no slot is given out from then on, and tells which of their slots are live. What is
+    /// freed as long as the moment is held is not used again.
     fn begin_to_vacate(&self, store: &Store, wanted: u64, most: u64) -> Option<(Arc<Moment>, Vec<Vacated>)> {
         let _turn = store.turn.take();
         let mut state = store.state.lock();
@@ -153,7 +156,8 @@ impl Engine {
         (!slabs.is_empty()).then(|| (contents.moment.clone(), slabs))
     }
 
-    /// Reads what is left in these slots, which ascend, in the order of keys. Where one cannot be read its slab is left as it is.
+    /// Reads what is left in these slots, which ascend, in the order of keys. Where one cannot be read its slab is left
+    /// as it is.
     fn read_remains(&self, store: &Store, slots: &[(&Arc<Slab>, u32)]) -> Result<Remains> {
         let contents = self.current.load().contents.clone();
         let (mut bytes, mut objects) = (Vec::new(), Vec::new());
@@ -186,8 +190,8 @@ impl Engine {
         Ok(Remains { bytes, objects })
     }
 
-    /// Writes these objects elsewhere, as far as there is a place for them, and commits. `false` if there was none for some, or the medium
-    /// cannot read some of the pages there.
+    /// Writes these objects elsewhere, as far as there is a place for them, and commits. `false` if there was none for
+    /// some, or the medium cannot read some of the pages there.
     fn move_out(&self, store: &Store, remains: &Remains) -> Result<bool> {
         let mut filling = Filling::default();
         let from = self.place_elsewhere(store, remains, &mut filling);
@@ -265,8 +269,8 @@ impl Engine {
         }
         let parts = self.index_parts(&before.index).min(changes.len() as u64).max(1) as usize;
         let index = before.index.changed_by(changes.part(0, parts));
-        // As in a flush: leaves that parts replace are to make room for those of the next. Until the last one is there, readers find the rest where it
-        // lay.
+        // As in a flush: leaves that parts replace are to make room for those of the next. Until the last one is there,
+        // readers find the rest where it lay.
         let slabs_before = before.with_index(Index::default());
         drop(before);
         let after = slabs_before.with_index(index);

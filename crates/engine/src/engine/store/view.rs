@@ -1,5 +1,5 @@
-//! What the policy is told of the store: how full it is, the key ranges that could go down, and what the tracker says of
-//! those that are worth asking.
+//! What the policy is told of the store: how full it is, the key ranges that could go down, and what the tracker says
+//! of those that are worth asking.
 
 use super::Store;
 use crate::engine::{Current, Engine};
@@ -26,22 +26,24 @@ const LOW_SHARE: u64 = 20;
 const PINNED_OF: (u64, u64) = (4, 5);
 /// And with copies, which go for nothing: nine in ten, so that there is something to let go of before the low mark.
 const COPIES_OF: (u64, u64) = (9, 10);
-/// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for that.
+/// Cold objects go down for the sake of copies only where, on average, fewer times their bytes have to be written for
+/// that.
 const DEAR: u64 = 16;
-/// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range should have,
-/// and no finer: each is looked at for every plan.
+/// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range
+/// should have, and no finer: each is looked at for every plan.
 const TIGHT_PIECES: u64 = 32;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
-/// Objects of a range of which filters are asked whether tables have them, and of each range with [`Demotion::Precise`].
+/// Objects of a range of which filters are asked whether tables have them, and of each range with
+/// [`Demotion::Precise`].
 const OVERLAP_SAMPLE: u64 = 16;
 const OVERLAP_SAMPLE_PRECISE: u64 = 64;
 /// Where there are many ranges, objects that are drawn for one plan, at most.
 const DRAWS_MAX: usize = 64;
 /// Objects whose size is asked, of each range for each plan.
 const SIZES_SAMPLE: u64 = 4;
-/// Of the memory number index and tracker may have so many parts in so many: beside memtables, and what flush and demotion list of
-/// objects that are as small as the index is large then, which is another third.
+/// Of the memory number index and tracker may have so many parts in so many: beside memtables, and what flush and
+/// demotion list of objects that are as small as the index is large then, which is another third.
 const INDEX_OF: (u64, u64) = (2, 5);
 /// Copies are looked for once they are one object in so many, by a sample of so many objects.
 const COPIES_SHARE: u64 = 16;
@@ -121,8 +123,8 @@ struct Overlap {
 }
 
 impl Overlap {
-    /// How many entries of tables one object replaces, on average; what passes by chance is taken off. Of what filters did not tell it is as many as
-    /// demotions met `of_late`.
+    /// How many entries of tables one object replaces, on average; what passes by chance is taken off. Of what filters
+    /// did not tell it is as many as demotions met `of_late`.
     fn entries_per_object(&self, of_late: f64) -> f64 {
         let all = self.told + self.untold;
         if all == 0 {
@@ -144,8 +146,9 @@ impl Store {
 }
 
 impl Engine {
-    /// Bytes that could still be filled, and the marks between which demotion keeps them: shares of the slabs, or what one memtable takes, and two, beside
-    /// those that wait for their flush. These take slots while the first demotion runs, and one that finds none demotes by itself, while writers wait for it.
+    /// Bytes that could still be filled, and the marks between which demotion keeps them: shares of the slabs, or what
+    /// one memtable takes, and two, beside those that wait for their flush. These take slots while the first demotion
+    /// runs, and one that finds none demotes by itself, while writers wait for it.
     pub(in crate::engine) fn room_in(&self, store: &Store) -> (u64, u64, u64) {
         let tier = self.tiers.fast();
         let indexed = self.room_in_index(store);
@@ -172,8 +175,8 @@ impl Engine {
         on_tier.min((slab_bytes - free).saturating_add(self.room_in_index(store)))
     }
 
-    /// Bytes of more slots, of as many bytes each as those that are filled, for whose entries of the index there is memory: where objects are
-    /// small, and memory is little, that is less than the tier has.
+    /// Bytes of more slots, of as many bytes each as those that are filled, for whose entries of the index there is
+    /// memory: where objects are small, and memory is little, that is less than the tier has.
     pub(super) fn room_in_index(&self, store: &Store) -> u64 {
         let current = self.current.load();
         let tracker = current.tracker.as_ref().map_or(0, |tracker| tracker.held_bytes());
@@ -230,7 +233,8 @@ impl Engine {
         let is_dear = of_all(cold) * object_bytes * DEAR < current.version.data_bytes();
         let (originals, going) = if is_dear { (staying + cold, 0) } else { (staying, cold) };
         let room = room.saturating_sub(of_all(originals));
-        // What slabs have beside slots may be more than that tenth, or the low mark be higher: those stay that leave that free.
+        // What slabs have beside slots may be more than that tenth, or the low mark be higher: those stay that leave
+        // that free.
         let (free, _, low) = self.room_in(store);
         let objects = |bytes: u64| bytes / object_bytes.max(1);
         let there = index.copies() + of_all(going) + objects(free);
@@ -239,7 +243,8 @@ impl Engine {
         pinning.with_copies(copies, in_sample(kept), in_sample(room))
     }
 
-    /// What the policy sees of the store; where it `demotes`, with key ranges that could go down beside what runs: all, or some where there are many.
+    /// What the policy sees of the store; where it `demotes`, with key ranges that could go down beside what runs: all,
+    /// or some where there are many.
     pub(in crate::engine) fn store_view(
         &self,
         current: &Current,
@@ -352,8 +357,8 @@ impl Engine {
         }
     }
 
-    /// How much of a level's tables the objects between two places of the index replace: filters that are in memory are asked about so many of them,
-    /// evenly.
+    /// How much of a level's tables the objects between two places of the index replace: filters that are in memory are
+    /// asked about so many of them, evenly.
     fn overlap(
         &self,
         current: &Current,
@@ -389,8 +394,8 @@ impl Engine {
         overlap
     }
 
-    /// The key ranges of candidates. Objects among a pile's keys go down together, so that it is rewritten once, unless the last tier has no
-    /// room for that.
+    /// The key ranges of candidates. Objects among a pile's keys go down together, so that it is rewritten once, unless
+    /// the last tier has no room for that.
     fn ranges_of(&self, current: &Current, level: &LevelView, candidates: Vec<Candidate>) -> Vec<RangeView> {
         let (index, mut before) = (&current.contents.index, (Vec::new(), current.contents.index.first()));
         let mut ranges = Vec::new();
@@ -404,8 +409,8 @@ impl Engine {
         ranges
     }
 
-    /// The key ranges of the candidates that some objects are in, drawn one after the other until as many could go down as are to be weighed; `None` if
-    /// that seems to be in vain.
+    /// The key ranges of the candidates that some objects are in, drawn one after the other until as many could go down
+    /// as are to be weighed; `None` if that seems to be in vain.
     fn some_ranges(
         &self,
         current: &Current,
@@ -436,8 +441,8 @@ impl Engine {
         None
     }
 
-    /// The candidate's range, from one key and its place in the index up to before another; or where it has many more objects than tables, as many as
-    /// twice a table's.
+    /// The candidate's range, from one key and its place in the index up to before another; or where it has many more
+    /// objects than tables, as many as twice a table's.
     fn add_ranges(
         &self,
         current: &Current,

@@ -7,11 +7,15 @@ use crate::version::TablePart;
 use expect_test::{Expect, expect};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs newest first between bars, tables as `number[first..last bytes]`, `!` for
-/// busy, `~n` for n tombstones in a hundred entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers, `i10` for an index of 10 bytes on tier 1, `#5` for a last number of 5 (else 1), `x5` for a table to which range tombstones up to number 5 were
-/// applied. "erased 5 b..d" is a range tombstone, "read at 9" the oldest number that is read at (else 100). "running L2 a..c" adds a running
-/// plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least
-/// target; "runs 4 guard 50" how many runs a guard may have, and of how many bytes one should be; "laid 4" how many may lie on one another in the last level; "linked" that they point into one another, below level 0, and a `+` before a run that this does there; "reclaim" that writers are refused.
+/// Reads a view: a line a level, guards between slashes, all but the first with where they start and a colon; runs
+/// newest first between bars, tables as `number[first..last bytes]`, `!` for busy, `~n` for n tombstones in a hundred
+/// entries, `@n` for tier n, `^n` for heat n, `=` for one that lingers, `i10` for an index of 10 bytes on tier 1, `#5`
+/// for a last number of 5 (else 1), `x5` for a table to which range tombstones up to number 5 were applied. "erased 5
+/// b..d" is a range tombstone, "read at 9" the oldest number that is read at (else 100). "running L2 a..c" adds a
+/// running plan that writes to level 2; "tier 400 free 50 wanted 9" a tier; "base 10" the base's least target; "runs 4
+/// guard 50" how many runs a guard may have, and of how many bytes one should be; "laid 4" how many may lie on one
+/// another in the last level; "linked" that they point into one another, below level 0, and a `+` before a run that
+/// this does there; "reclaim" that writers are refused.
 pub(in crate::policy) fn view(text: &str) -> View {
     let mut view = View {
         levels: vec![Arc::default(); 8],
@@ -579,7 +583,8 @@ fn what_the_level_above_the_last_has_too_much_weighs_by_what_level_0_may_have() 
         let tiers = format!("tier 640 free {free}\ntier 90000 free 9000");
         plan(&view(&format!("base 40\n{tiers}\n{levels}"))).unwrap().to_string()
     };
-    // Level 0 has five runs of four. Level 6 should have 578 bytes at most, and has 2 too many: half of a tenth of what level 0 may have.
+    // Level 0 has five runs of four. Level 6 should have 578 bytes at most, and has 2 too many: half of a tenth of what
+    // level 0 may have.
     assert!(due(48).starts_with("merge L6:"), "{}", due(48));
     // None too many.
     assert!(due(50).starts_with("merge L0:"), "{}", due(50));

@@ -1,12 +1,13 @@
 //! The data part of a table without its meta part, for who has lost the tier that this was on.
 //!
-//! Blocks follow each other without a gap, and each ends in a checksum over itself and its place (`docs/format/table.md`), but nothing there says
-//! where. So a block ends where what lies before a trailer that it could have matches that trailer's checksum: one that grows from one such place to
-//! the next, each byte once. Behind a damaged block the first is looked for that any such trailer is of: of one that is not packed the trailer
-//! says where it begins, and of one that is, where it may at the earliest.
+//! Blocks follow each other without a gap, and each ends in a checksum over itself and its place
+//! (`docs/format/table.md`), but nothing there says where. So a block ends where what lies before a trailer that it
+//! could have matches that trailer's checksum: one that grows from one such place to the next, each byte once. Behind a
+//! damaged block the first is looked for that any such trailer is of: of one that is not packed the trailer says where
+//! it begins, and of one that is, where it may at the earliest.
 //!
-//! Costs: the part is read once, and a checksum of it reckoned; behind damage some thousand checksums for each place that looks like a trailer of what is packed. Memory: a
-//! mebibyte, or a block, and what it unpacks to.
+//! Costs: the part is read once, and a checksum of it reckoned; behind damage some thousand checksums for each place
+//! that looks like a trailer of what is packed. Memory: a mebibyte, or a block, and what it unpacks to.
 
 use super::block::BlockCursor;
 use crate::cache::Block;
@@ -23,13 +24,15 @@ use std::sync::Arc;
 
 /// A block's end is looked for in so many bytes first.
 const SOUGHT_BYTES: usize = 128 << 10;
-/// And what is looked at together behind damage; of that so much once more with the next, so that no block that is not longer is missed.
+/// And what is looked at together behind damage; of that so much once more with the next, so that no block that is not
+/// longer is missed.
 const BEHIND_DAMAGE_BYTES: usize = 1 << 20;
 const OVERLAP_BYTES: usize = 256 << 10;
 /// Packed blocks are found behind damage if they had no more bytes before.
 const RAW_BYTES_SOUGHT_MAX: usize = 64 << 10;
 
-/// What a trailer says of the block before it, if it could be one: whether that is packed, and the bytes that it had before.
+/// What a trailer says of the block before it, if it could be one: whether that is packed, and the bytes that it had
+/// before.
 fn said_by(trailer: &[u8; BLOCK_TRAILER_BYTES]) -> Option<(bool, usize)> {
     let raw_bytes = u32::from_le_bytes([trailer[1], trailer[2], trailer[3], trailer[4]]) as usize;
     let compression = Compression::from_stored(trailer[0]).ok()?;

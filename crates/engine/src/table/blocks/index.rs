@@ -1,12 +1,14 @@
 //! Index blocks: which block can hold a key (`docs/format/table.md`).
 //!
-//! An entry is a bound, at or above everything in its block and below everything in the next, and where the block lies. Beside the
-//! bounds stands an array of heads: the first four bytes of each bound behind the prefix that all of them share, as numbers. A search
-//! runs over the heads, sixteen to a cache line, and compares whole keys only among equal heads.
+//! An entry is a bound, at or above everything in its block and below everything in the next, and where the block lies.
+//! Beside the bounds stands an array of heads: the first four bytes of each bound behind the prefix that all of them
+//! share, as numbers. A search runs over the heads, sixteen to a cache line, and compares whole keys only among equal
+//! heads.
 //!
-//! Indexes are most of what a cache holds besides data, so an entry has what it needs and no more: data blocks follow each other, so
-//! an end says where a block begins and ends; bounds are as short as they can be ([`bound_between`]); trailers are there only where a
-//! key's versions go on in the next block. Fifteen bytes an entry, where keys of twenty are scattered.
+//! Indexes are most of what a cache holds besides data, so an entry has what it needs and no more: data blocks follow
+//! each other, so an end says where a block begins and ends; bounds are as short as they can be ([`bound_between`]);
+//! trailers are there only where a key's versions go on in the next block. Fifteen bytes an entry, where keys of twenty
+//! are scattered.
 
 use crate::format::coding::{NUMBER_MAX, put_bytes, put_varint};
 use crate::format::{Decode, Malformed, Reader};
@@ -41,7 +43,8 @@ fn head(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(head)
 }
 
-/// The first of the numbers for which it is false, or the range's end; it is true for none behind one for which it is false.
+/// The first of the numbers for which it is false, or the range's end; it is true for none behind one for which it is
+/// false.
 fn first_not(mut range: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
     while !range.is_empty() {
         let middle = usize::midpoint(range.start, range.end);
@@ -110,8 +113,8 @@ impl IndexBuilder {
             | bit(run.is_none(), shape::HANDLES)
     }
 
-    /// An upper bound of the encoded size, where blocks follow each other: a few instructions. No less than a quarter of the bounds as they are: one
-    /// more, of keys that begin otherwise, and all of them are written out.
+    /// An upper bound of the encoded size, where blocks follow each other: a few instructions. No less than a quarter
+    /// of the bounds as they are: one more, of keys that begin otherwise, and all of them are written out.
     pub(crate) fn bytes(&self) -> usize {
         let entry = HEAD_BYTES
             + if self.has_trailers { TRAILER_BYTES } else { 0 }
@@ -159,8 +162,8 @@ impl IndexBuilder {
     }
 }
 
-/// A bound at or above (`last`, its trailer) and below all of `next`'s versions: where keys differ, no longer than it takes to tell them
-/// apart, but for a `next` that has no more bytes than that.
+/// A bound at or above (`last`, its trailer) and below all of `next`'s versions: where keys differ, no longer than it
+/// takes to tell them apart, but for a `next` that has no more bytes than that.
 pub(crate) fn bound_between(last: (&[u8], Trailer), next: &[u8]) -> (Vec<u8>, Trailer) {
     let shared = common_prefix(last.0, next);
     match (last.0.get(shared), next.get(shared)) {
@@ -326,8 +329,8 @@ impl Index {
         ([&block[self.prefix.clone()], suffix].concat(), trailer)
     }
 
-    /// As [`Index::find`], for one who thinks that it is entry `near`, or one of the next: a comparison or two if that is so. Where it is
-    /// not, everything is searched; so a wrong guess costs time alone.
+    /// As [`Index::find`], for one who thinks that it is entry `near`, or one of the next: a comparison or two if that
+    /// is so. Where it is not, everything is searched; so a wrong guess costs time alone.
     pub(crate) fn find_near(&self, block: &[u8], near: usize, key: &[u8], trailer: Trailer) -> usize {
         let Some(suffix) = key.strip_prefix(&block[self.prefix.clone()]) else {
             return self.find(block, key, trailer);
@@ -432,7 +435,8 @@ mod tests {
         let block = builder.finish();
         let check = |block: &[u8], each| Index::parse(block, each).and_then(|index| index.check(block));
         check(&block, 1).unwrap();
-        // Behind no prefix (1), a count (1), a shape (1) and where the first one begins (1): heads, ends of bounds, ends of blocks.
+        // Behind no prefix (1), a count (1), a shape (1) and where the first one begins (1): heads, ends of bounds,
+        // ends of blocks.
         let [bound, end] = [4 + 3 * HEAD_BYTES, 4 + 3 * (HEAD_BYTES + 2)];
         for (at, byte) in [(2, 16), (bound, 3), (bound + 4, 9), (end, 30)] {
             let mut block = block.clone();

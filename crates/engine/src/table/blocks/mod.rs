@@ -1,11 +1,11 @@
 //! Tables of blocks, for media that are read a page at a time.
 //!
-//! The data part is blocks of entries; the meta part the filters and indexes that lead to a block, cut into partitions of about
-//! a page, and a small top index over these, which stays in memory while the table is open.
+//! The data part is blocks of entries; the meta part the filters and indexes that lead to a block, cut into partitions
+//! of about a page, and a small top index over these, which stays in memory while the table is open.
 //!
-//! A table that is put on others says for each partition where a search goes on below: in which table, and at which of its
-//! partitions (NVLSM, section 4.5: block-level pointers). A lookup through several runs searches the top index of the first one, and
-//! of the others looks at a bound or two. It does not spare reads: filters do that.
+//! A table that is put on others says for each partition where a search goes on below: in which table, and at which of
+//! its partitions (NVLSM, section 4.5: block-level pointers). A lookup through several runs searches the top index of
+//! the first one, and of the others looks at a bound or two. It does not spare reads: filters do that.
 //!
 //! A point read asks, in order, the top index (memory), the partition's filter and its index (cache, else one read
 //! of the meta part each), and one data block (cache, else one aligned read of at most 8 KiB for blocks of the usual
@@ -41,7 +41,8 @@ use cuesta_sched::atomic::{AtomicU64, Ordering};
 use index::Index;
 use std::sync::Arc;
 
-/// Bytes at the end of a meta part that are read at once: properties and top index of most tables, and all of a small one.
+/// Bytes at the end of a meta part that are read at once: properties and top index of most tables, and all of a small
+/// one.
 const TAIL_BYTES: u64 = 16 << 10;
 
 /// Handles of a partition in the top index.
@@ -124,8 +125,8 @@ impl Part {
 }
 
 impl Blocks {
-    /// Opens table `number`: header, footer, properties and top index of the meta part, which one read brings of a small table, and
-    /// two of most.
+    /// Opens table `number`: header, footer, properties and top index of the meta part, which one read brings of a
+    /// small table, and two of most.
     ///
     /// # Errors
     /// `Corrupt` with file and offset; `Unsupported` for a newer format.
@@ -172,8 +173,8 @@ impl Blocks {
         &self.properties
     }
 
-    /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a moment;
-    /// what stays of it is the caller's to say.
+    /// The newest version of `key` at or after `bound` in the order of versions. Its block is in the cache for a
+    /// moment; what stays of it is the caller's to say.
     pub(crate) fn get(
         &self,
         cache: &Cache,
@@ -287,8 +288,8 @@ impl Blocks {
         if to > from { (to - from) as f64 / n as f64 } else { 0.5 / n as f64 }
     }
 
-    /// Which share of the data part's bytes lies in blocks with keys after `after` and up to `up_to`; reads the indexes of
-    /// at most two partitions.
+    /// Which share of the data part's bytes lies in blocks with keys after `after` and up to `up_to`; reads the indexes
+    /// of at most two partitions.
     pub(crate) fn share_between(
         &self,
         cache: &Cache,
@@ -315,7 +316,8 @@ impl Blocks {
         Ok(to.saturating_sub(from) as f64 / self.properties.data_end.saturating_sub(first).max(1) as f64)
     }
 
-    /// Where every block of the data part lies, in order; reads all indexes. `None` where these do not account for all of it.
+    /// Where every block of the data part lies, in order; reads all indexes. `None` where these do not account for all
+    /// of it.
     pub(crate) fn handles(&self) -> Result<Option<Vec<BlockHandle>>> {
         let cache = Cache::new(1 << 20, 0);
         let mut handles = Vec::new();

@@ -1,10 +1,13 @@
-//! What is left of a table's data part, as a run of entries: those of every whole block; and where something is missing.
+//! What is left of a table's data part, as a run of entries: those of every whole block; and where something is
+//! missing.
 //!
-//! Blocks are found by the table's index, if all of that is whole, and else by their checksums (`alone`). A block whose entries are not in order, or not
-//! behind those of the last, counts as missing. A page that the medium cannot read is as good as one of zeros.
+//! Blocks are found by the table's index, if all of that is whole, and else by their checksums (`alone`). A block whose
+//! entries are not in order, or not behind those of the last, counts as missing. A page that the medium cannot read is
+//! as good as one of zeros.
 //!
-//! Goes forwards only, from the first entry. Costs: the part is read once, and each entry decoded twice; without an index as `alone`, for each gap once
-//! the rest of the part. Memory: a mebibyte, or a block, and what it unpacks to; the list of gaps.
+//! Goes forwards only, from the first entry. Costs: the part is read once, and each entry decoded twice; without an
+//! index as `alone`, for each gap once the rest of the part. Memory: a mebibyte, or a block, and what it unpacks to;
+//! the list of gaps.
 
 use super::alone::{Alone, Piece, unpacked};
 use super::block::BlockCursor;

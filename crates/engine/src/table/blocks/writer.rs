@@ -1,9 +1,10 @@
 //! Writes a table: entries in, two files out.
 //!
-//! Data blocks are cut so that each fits the target with its trailer wherever its entries do. Blocks are gathered
-//! into partitions; a partition gets an index block and a filter block of at most about a page each (an index of up to five where keys that
-//! begin alike end, and others begin), so that one lookup needs one of each. Memory: what two files being written take ([`crate::table::sink`]), the block being built, the
-//! partition's key hashes and bounds, and the table's list of partitions. Each entry is copied once, into its block.
+//! Data blocks are cut so that each fits the target with its trailer wherever its entries do. Blocks are gathered into
+//! partitions; a partition gets an index block and a filter block of at most about a page each (an index of up to five
+//! where keys that begin alike end, and others begin), so that one lookup needs one of each. Memory: what two files
+//! being written take ([`crate::table::sink`]), the block being built, the partition's key hashes and bounds, and the
+//! table's list of partitions. Each entry is copied once, into its block.
 
 use super::block::BlockBuilder;
 use super::index::{IndexBuilder, bound_between};
@@ -94,7 +95,8 @@ impl BlocksWriter {
         })
     }
 
-    /// Whether what was added last is the first of a partition, of which [`Self::set_link`] may say where a search goes on.
+    /// Whether what was added last is the first of a partition, of which [`Self::set_link`] may say where a search goes
+    /// on.
     pub(crate) fn wants_link(&self) -> bool {
         self.options.links && self.link.is_none() && self.index.is_empty() && self.block.has_one()
     }

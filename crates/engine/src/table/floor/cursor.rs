@@ -1,8 +1,8 @@
 //! Walks over one floor, and over all floors of a tree.
 //!
-//! Each floor of a tree is a source of a merge. Going somewhere is one cascading search for all of them; a step is one of a
-//! heap. Keys are put together in a buffer of the floor's cursor, values are not copied. Of the floors that the walk is not on
-//! only entries are read, and no values.
+//! Each floor of a tree is a source of a merge. Going somewhere is one cascading search for all of them; a step is one
+//! of a heap. Keys are put together in a buffer of the floor's cursor, values are not copied. Of the floors that the
+//! walk is not on only entries are read, and no values.
 
 use super::{Floor, Head, PREFIX_BYTES, Tree};
 use crate::error::Result;

@@ -1,5 +1,5 @@
-//! An index entry of a floor, in 40 bytes (`docs/format/table.md`): the start of the key, number and kind, where the rest
-//! of the key and the value lie, and where the key is next found below.
+//! An index entry of a floor, in 40 bytes (`docs/format/table.md`): the start of the key, number and kind, where the
+//! rest of the key and the value lie, and where the key is next found below.
 
 use crate::format::{Decode, Malformed, Reader};
 use crate::key::{KEY_BYTES_MAX, KEYSPACE_BYTES, Trailer, VALUE_BYTES_MAX};

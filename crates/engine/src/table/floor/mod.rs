@@ -1,18 +1,20 @@
 //! Floors: tables that are read byte by byte where they lie in memory, and point into one another (Zhang and Du, NVLSM,
 //! ACM TOS 17(3), 2021, section 4; `docs/decisions/0012-guards-with-several-runs.md`).
 //!
-//! A floor is an array of index entries of one size beside an area of keys and values, in the two files of a table. It is
-//! the newest of a [`Tree`] when it is added; each of its entries points at the first entry at or behind it in the floors
-//! below. A tree changes only by a floor on top, or by being replaced whole, so no pointer outlives what it points at.
+//! A floor is an array of index entries of one size beside an area of keys and values, in the two files of a table. It
+//! is the newest of a [`Tree`] when it is added; each of its entries points at the first entry at or behind it in the
+//! floors below. A tree changes only by a floor on top, or by being replaced whole, so no pointer outlives what it
+//! points at.
 //!
-//! Nothing is copied to be read. Each sector has a checksum, which is compared when the sector is first touched after an
-//! open; from then on a bit in memory says that it is sound. Places and pointers are checked at each use, so bytes that are
-//! damaged later lead to an error or to a wrong answer, and never out of bounds. Memory that is lost meanwhile (a mapped file
-//! that is cut short) reads as zeros; whether it was is asked after reading, before anything is handed out.
+//! Nothing is copied to be read. Each sector has a checksum, which is compared when the sector is first touched after
+//! an open; from then on a bit in memory says that it is sound. Places and pointers are checked at each use, so bytes
+//! that are damaged later lead to an error or to a wrong answer, and never out of bounds. Memory that is lost meanwhile
+//! (a mapped file that is cut short) reads as zeros; whether it was is asked after reading, before anything is handed
+//! out.
 //!
-//! A lookup costs about log2 n probes of one cache line each in the first floor, two lines in each further one, and four for
-//! what it finds, if that is as long as a line or two: 16 lines for one floor of 14,000 entries, 25 for ten (the test
-//! `a_floor_more_costs_a_lookup_two_lines` counts them). It copies nothing and allocates nothing.
+//! A lookup costs about log2 n probes of one cache line each in the first floor, two lines in each further one, and
+//! four for what it finds, if that is as long as a line or two: 16 lines for one floor of 14,000 entries, 25 for ten
+//! (the test `a_floor_more_costs_a_lookup_two_lines` counts them). It copies nothing and allocates nothing.
 
 mod cursor;
 mod entry;
@@ -42,7 +44,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Bytes that share a checksum: what is read of a sector that was not touched before is eight cache lines, not the one that is asked for.
+/// Bytes that share a checksum: what is read of a sector that was not touched before is eight cache lines, not the one
+/// that is asked for.
 pub(crate) const SECTOR_BYTES: usize = 512;
 const SUM_BYTES: usize = 4;
 
@@ -338,8 +341,8 @@ impl Floor {
         Ok(start)
     }
 
-    /// As [`Floor::lower_bound`], for one that is thought to be near the start of the range: a few probes for a few steps,
-    /// twice the logarithm of the distance for more.
+    /// As [`Floor::lower_bound`], for one that is thought to be near the start of the range: a few probes for a few
+    /// steps, twice the logarithm of the distance for more.
     fn lower_bound_near(&self, key: &[u8], trailer: Trailer, range: Range<u32>) -> Result<u32> {
         let needle = match self.needle(key, trailer) {
             Ok(needle) => needle,

@@ -578,7 +578,8 @@ fn on_a_page(bytes: &[u8]) -> View {
     View::from(room).part(at..at + bytes.len()).unwrap()
 }
 
-/// Trees as a level of them has them: floors of as many keys each, drawn from all. The keys that are there, and the tree.
+/// Trees as a level of them has them: floors of as many keys each, drawn from all. The keys that are there, and the
+/// tree.
 fn random_tree(floors: u64, entries: usize, filter_bits_per_key: u32) -> (Tree, Vec<Vec<u8>>) {
     let toll = Arc::new(Toll::new(&Sched::real(1), Timing::NVDIMM));
     let mut rng = Rng::new(floors);

@@ -1,12 +1,14 @@
-//! The cascading search (NVLSM, section 4.3 and Algorithm 1, with the cases at both ends of a floor that it leaves out).
+//! The cascading search (NVLSM, section 4.3 and Algorithm 1, with the cases at both ends of a floor that it leaves
+//! out).
 //!
 //! In each floor the search finds where the target would stand, between the neighbour before it, `p`, and the one at or
-//! behind it, `s`. A floor with the key in `s` has the answer: newest on top. Else `p`'s pointer says where to go on: it
-//! names the highest floor below that has anything at or behind `p`. The floors that it leaves out end before `p`, and so
-//! before the target; and in the floor that it names everything before the entry that it names lies before `p`. So the search
-//! goes on from there, and mostly ends there. Without a `p` nothing is known but that the target lies before the whole of this
-//! floor; then the next floor is searched from its first entry to where `s` points, or to its end. A floor that lies behind
-//! all of the tree so far is such a case: the paper gives it a minimum key that points below, here it is this rule.
+//! behind it, `s`. A floor with the key in `s` has the answer: newest on top. Else `p`'s pointer says where to go on:
+//! it names the highest floor below that has anything at or behind `p`. The floors that it leaves out end before `p`,
+//! and so before the target; and in the floor that it names everything before the entry that it names lies before `p`.
+//! So the search goes on from there, and mostly ends there. Without a `p` nothing is known but that the target lies
+//! before the whole of this floor; then the next floor is searched from its first entry to where `s` points, or to its
+//! end. A floor that lies behind all of the tree so far is such a case: the paper gives it a minimum key that points
+//! below, here it is this rule.
 
 use super::{Floor, Pointer};
 use crate::error::{Error, Result};
@@ -45,8 +47,8 @@ struct Cascade<'a> {
     floors: &'a [Arc<Floor>],
     key: &'a [u8],
     trailer: Trailer,
-    /// The floor to be searched, and which of its entries may be the first at or behind the target; and whether it is thought
-    /// to be near the first of these.
+    /// The floor to be searched, and which of its entries may be the first at or behind the target; and whether it is
+    /// thought to be near the first of these.
     next: Option<(usize, Range<u32>, bool)>,
 }
 
@@ -102,7 +104,8 @@ impl Tree {
         self.check_memory().and(found.unwrap_or(Ok(false)))
     }
 
-    /// Which share of the bytes that entries take is of those from one place on and before another; all of one side for `None`.
+    /// Which share of the bytes that entries take is of those from one place on and before another; all of one side for
+    /// `None`.
     pub(crate) fn share_between(
         &self,
         from: Option<(&[u8], Trailer)>,
@@ -218,8 +221,8 @@ impl Tree {
 }
 
 impl Cascade<'_> {
-    /// Searches the next floor: which it is, and its first entry at or behind the target. The floors in between, and below the
-    /// last, have none.
+    /// Searches the next floor: which it is, and its first entry at or behind the target. The floors in between, and
+    /// below the last, have none.
     fn step(&mut self) -> Result<Option<(usize, u32)>> {
         let Some((slot, range, is_near)) = self.next.take() else { return Ok(None) };
         let floor = &self.floors[slot];

@@ -1,5 +1,5 @@
-//! Reads every byte of a floor's two files and checks that they tell one story, and that its pointers lead where the floors
-//! below say; and tells in words what is there.
+//! Reads every byte of a floor's two files and checks that they tell one story, and that its pointers lead where the
+//! floors below say; and tells in words what is there.
 
 use super::tree::check;
 use super::{Floor, HEADER_BYTES, Part, Pointer, SECTOR_BYTES, Shape, Tree};
@@ -76,7 +76,8 @@ pub(crate) fn verify(tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<()> {
     check_tail(floor)
 }
 
-/// The topmost floor of `tree` in words: what it says of itself, then each entry and where it points, handed to `say` a line at a time.
+/// The topmost floor of `tree` in words: what it says of itself, then each entry and where it points, handed to `say` a
+/// line at a time.
 ///
 /// # Errors
 /// `Corrupt` with the file and the offset of what is wrong; what `say` does.

@@ -1,11 +1,11 @@
 //! Writes a floor: entries in, two files out, each entry with its pointer into the floors below.
 //!
-//! Pointers are found by one walk over the new floor and the old top together (NVLSM, section 4.2 and Fig. 5). Keys behind the
-//! old top's last entry go on where that one's pointer leads, since the floors that it leaves out end before them. Where the
-//! new entries are few the walk leaps.
+//! Pointers are found by one walk over the new floor and the old top together (NVLSM, section 4.2 and Fig. 5). Keys
+//! behind the old top's last entry go on where that one's pointer leads, since the floors that it leaves out end before
+//! them. Where the new entries are few the walk leaps.
 //!
-//! Each byte is copied once, into a staging buffer. Memory: what two files being written take, the hashes of the keys for the
-//! filter, and four bytes for each sector.
+//! Each byte is copied once, into a staging buffer. Memory: what two files being written take, the hashes of the keys
+//! for the filter, and four bytes for each sector.
 
 use super::entry::{DATA_BYTES_MAX, FLOORS_MAX, Head, PREFIX_BYTES, Pointer, prefix_of};
 use super::tree::check;
@@ -100,8 +100,8 @@ impl FloorWriter {
     /// Adds an entry behind the last.
     ///
     /// # Errors
-    /// `Internal` when it is not behind it, has another beginning than all keys were to have, or there is no room for it in a
-    /// floor; what the devices say.
+    /// `Internal` when it is not behind it, has another beginning than all keys were to have, or there is no room for
+    /// it in a floor; what the devices say.
     pub(crate) fn add(&mut self, entry: Entry<'_>) -> Result<()> {
         let first = self.properties.entries == 0;
         if !first && compare((&self.last.0, self.last.1), (entry.key, entry.trailer)) != Ordering::Less {
