@@ -10,6 +10,7 @@ use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk, Sur
 use cuesta_sched::Sched;
 use cuesta_sim::{Kind, options_of, world};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A fast tier of which the slabs have little.
 fn small() -> Options {
@@ -136,41 +137,67 @@ fn what_a_slot_has_that_no_edit_took_is_not_taken_for_what_came_later() {
         }
         db.scan(Range::all()).unwrap().next().unwrap().unwrap_err();
     });
-    // What a flush has left that has failed, since the process died before its edit, or the medium cannot read where
-    // another object of it was to go.
-    for is_killed in [true, false] {
+}
+
+#[test]
+fn what_a_flush_has_left_that_failed_is_not_taken_for_what_came_later() {
+    /// Why it fails when one of its two objects is in its slot.
+    enum Why {
+        /// The process dies before the edit is on media.
+        Killed,
+        /// The medium cannot read where the other is to go; both go elsewhere.
+        Unreadable,
+        /// The store is being closed.
+        Closed,
+    }
+    for why in [Why::Killed, Why::Unreadable, Why::Closed] {
         on_a_disk(|sched, disk| {
             let open = |disk: &SimDisk| Db::open_in(&small(), world(sched, disk, &small())).unwrap();
             let db = open(disk);
             db.put(key(4), b"old").unwrap();
             db.put(key(10), vec![1; 1000]).unwrap();
             db.flush().unwrap();
-            let slab = slab_of(&db, &key(4));
-            let bad = match is_killed {
-                true => Fault::new(Effect::Fail(Failure::Io)).named("manifest-"),
-                false => {
-                    Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named(&slab_of(&db, &key(10)))
-                }
-            };
-            disk.set_faults(vec![bad.since(1)]);
+            let [slab, others] = [4, 10].map(|i| slab_of(&db, &key(i)));
+            let strikes =
+                |effect| disk.set_faults(vec![Fault::new(effect).on(OpKind::Read).named(&others).since(1)]);
             db.put(key(5), b"old").unwrap();
             db.put(key(11), vec![1; 1000]).unwrap();
-            // The second time all of it goes elsewhere.
-            assert_eq!(db.flush().is_err(), is_killed);
-            let disk = if is_killed { &disk.kill().on(sched) } else { disk };
+            let disk = match why {
+                Why::Killed => {
+                    let fails = Fault::new(Effect::Fail(Failure::Io)).named("manifest-");
+                    disk.set_faults(vec![fails.since(1)]);
+                    db.flush().unwrap_err();
+                    let crashed = disk.kill().on(sched);
+                    drop(db);
+                    crashed
+                }
+                Why::Unreadable => {
+                    strikes(Effect::Fail(Failure::Io));
+                    db.flush().unwrap();
+                    db.close().unwrap();
+                    disk.clone()
+                }
+                Why::Closed => {
+                    strikes(Effect::LateRead(Duration::from_secs(9)));
+                    // So much that a flush begins by itself.
+                    let full = small().memtable_bytes.unwrap();
+                    (0..=full / 3000).for_each(|i| assert!(db.put(key(20 + i), vec![1; 3000]).is_ok()));
+                    sched.sleep(Duration::from_secs(1));
+                    db.close().unwrap();
+                    disk.clone()
+                }
+            };
             disk.set_faults(Vec::new());
-            match is_killed {
-                true => drop(db),
-                false => db.close().unwrap(),
-            }
-            // The next object of the key is lost on its way to the same slot.
+            // The next object of the key, or what it had in the log once more, is lost on its way to the same slot.
             let with_old = disk.read_file(0, &slab);
-            let db = open(disk);
-            db.put(key(5), b"new").unwrap();
+            let db = open(&disk);
+            if !matches!(why, Why::Closed) {
+                db.put(key(5), b"new").unwrap();
+            }
             db.flush().unwrap();
             db.close().unwrap();
             disk.write_file(0, &slab, &with_old);
-            let db = open(disk);
+            let db = open(&disk);
             assert_eq!(db.get(key(4)).unwrap().unwrap()[..], *b"old");
             let error = db.get(key(5)).unwrap_err();
             let told = error.to_string();
