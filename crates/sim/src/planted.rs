@@ -34,8 +34,6 @@ const HUNT: [(u8, f64); 12] = [
 /// The kinds of stores that have the bug's line; one for each where there are several such lines.
 fn kinds(bug: Bug) -> &'static [Kind] {
     match bug {
-        // Where the slots of a flush are the first that are free, and not those announced for it.
-        Bug::SlotGenerationsIgnored => &[Kind::PrismDb],
         bug if bug.is_in_store() => &[Kind::PrismDb],
         bug if bug.is_log_free() => &[Kind::PrismDbLogFree],
         bug if bug.is_in_guards() => &[Kind::Fragmented],

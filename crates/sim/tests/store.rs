@@ -20,9 +20,14 @@ fn small() -> Options {
 }
 
 fn on_a_disk(test: impl FnOnce(&Sched, &SimDisk)) {
-    let sched = Sched::simulated(7);
+    on_a_disk_by(7, test);
+}
+
+/// In the order of events that a seed says.
+fn on_a_disk_by<R>(seed: u64, test: impl FnOnce(&Sched, &SimDisk) -> R) -> R {
+    let sched = Sched::simulated(seed);
     let disk = SimDisk::new(&sched, 2, SimConfig::default());
-    sched.run(|| test(&sched, &disk));
+    sched.run(|| test(&sched, &disk))
 }
 
 fn key(i: u64) -> String {
@@ -936,11 +941,9 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
     // one run of three or so.
     const SEEDS: u64 = 16;
     let warm_left = |seed: u64| {
-        let sched = Sched::simulated(seed);
-        let disk = SimDisk::new(&sched, 2, SimConfig::default());
-        sched.run(|| {
+        on_a_disk_by(seed, |sched, disk| {
             let options = half(PromoteReads::Never);
-            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
             fill(&db);
             let (warm, cold) = (|| (0..1000).filter(|i| hot(*i)), || (0..1000).filter(|i| !hot(*i)));
             let left = lie_in(&db, "store", warm());
@@ -950,7 +953,7 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
             let check = |db: &Db| (0..1000).all(|i| db.get(many(i)).unwrap().unwrap()[..] == value(i, 1));
             assert!(check(&db));
             db.close().unwrap();
-            let db = Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+            let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
             assert!(check(&db));
             db.close().unwrap();
             left

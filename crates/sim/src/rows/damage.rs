@@ -99,8 +99,8 @@ fn make(seed: u64) -> Result<[(SimDisk, Contents); 2], String> {
     })
     .map_err(told)?;
     let older = disk.kill();
-    // A key's slot is freed, and used again by the same key, which has a slab for itself: only the count of uses tells the
-    // older object from the newer.
+    // A key's slot is freed, and used again by the same key, which has a slab for itself: only the count of uses tells
+    // the older object from the newer.
     if keeps_objects {
         for version in [2, 3] {
             run(&|db| put_alone(db, version)).map_err(told)?;
