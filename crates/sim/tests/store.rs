@@ -964,6 +964,59 @@ fn what_is_asked_for_stays_and_what_is_not_goes_down() {
     assert!(left.iter().sum::<usize>() as u64 > 50 * SEEDS, "{left:?}");
 }
 
+#[test]
+fn who_reads_a_key_and_writes_it_anew_has_asked_for_it_once() {
+    on_a_disk(|sched, disk| {
+        const KEYS: u64 = 200;
+        let options = half(PromoteReads::Never);
+        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        let db = open();
+        (0..KEYS).for_each(|i| assert!(db.put(many(i), value(i, 1)).is_ok()));
+        db.flush().unwrap();
+        db.close().unwrap();
+        // Nothing is known to be hot without an image.
+        disk.remove_file(1, &image_of(disk).unwrap());
+        let db = open();
+        for i in 0..KEYS {
+            assert_eq!(db.get(many(i)).unwrap().unwrap()[..], value(i, 1));
+            db.put(many(i), value(i, 2)).unwrap();
+        }
+        db.flush().unwrap();
+        // A few have found no room.
+        let clocks = db.stats().objects.unwrap().clocks;
+        assert!(clocks[0] > KEYS / 2 && clocks[1..] == [0; 3], "{clocks:?}");
+        (0..KEYS).for_each(|i| assert!(db.put(many(i), value(i, 3)).is_ok()));
+        db.flush().unwrap();
+        assert!(db.stats().objects.unwrap().clocks[3] > KEYS / 2, "{}", db.stats());
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn of_what_comes_into_slots_memory_keeps_the_hottest() {
+    on_a_disk(|sched, disk| {
+        let options = half(PromoteReads::Never);
+        let db = Db::open_in(&options, world(sched, disk, &options)).unwrap();
+        fill(&db);
+        let below: Vec<u64> =
+            (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(12).collect();
+        let (hot, cold) = below.split_at(6);
+        let read = |keys: &[u64], version| {
+            let before = db.stats().cache.objects.hits;
+            keys.iter().for_each(|i| assert_eq!(db.get(many(*i)).unwrap().unwrap()[..], value(*i, version)));
+            db.stats().cache.objects.hits - before
+        };
+        // A read at a snapshot leaves a block, and one as of now an object.
+        read_twice(&db, &below);
+        (0..20).for_each(|_| _ = read(hot, 1));
+        assert_eq!((read(hot, 1), read(cold, 1)), (6, 6));
+        below.iter().for_each(|i| assert!(db.put(many(*i), value(*i, 2)).is_ok()));
+        db.flush().unwrap();
+        assert_eq!((read(hot, 2), read(cold, 2)), (6, 0), "{}", db.stats());
+        db.close().unwrap();
+    });
+}
+
 /// How many small objects [`outgrow`] writes.
 const SMALL: u64 = 16_000;
 

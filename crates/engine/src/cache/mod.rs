@@ -478,14 +478,19 @@ impl Cache {
         }
     }
 
-    /// Takes in that the entries under `written` are about to come into tables: objects of their keys become newer, or
-    /// go; and that `erased` are about to come into the version: objects that they cover go. To be called when every
-    /// reader can see all of them, and before the tables are seen. Costs a lookup per key, once there are objects, and
-    /// a look at all objects where ranges are erased.
+    /// Takes in that the entries under `written` are about to come into tables or slots: objects of their keys become
+    /// newer where they are to `stay`, or go; and that `erased` are about to come into the version: objects that they
+    /// cover go. To be called when every reader can see all of them, and before the tables are seen. Costs a lookup per
+    /// key, once there are objects, and a look at all objects where ranges are erased.
     ///
     /// # Errors
     /// What the cursor says.
-    pub(crate) fn flush(&self, written: &mut dyn Cursor, erased: &RangeTombstones) -> Result<()> {
+    pub(crate) fn flush(
+        &self,
+        written: &mut dyn Cursor,
+        erased: &RangeTombstones,
+        stay: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<()> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         if !self.has_objects.load(Ordering::SeqCst) || planted::has(Bug::ObjectOutlivesFlush) {
             return Ok(());
@@ -499,7 +504,7 @@ impl Cache {
                 let name = Name::of_object(entry.key);
                 if let Some(old) = self.items.peek(&name).and_then(|item| item.object(entry.key)) {
                     let small = entry.value.len() <= FRAME_BYTES;
-                    if small && entry.trailer.kind() == Some(Kind::Put) {
+                    if small && entry.trailer.kind() == Some(Kind::Put) && stay(entry.key) {
                         let seq = entry.trailer.seq();
                         let object = self.pool.object(entry.key, seq, entry.value, old.sample());
                         object.confirm();

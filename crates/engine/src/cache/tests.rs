@@ -114,9 +114,9 @@ fn a_read_at_a_snapshot_and_one_of_a_long_value_leave_their_blocks() {
 }
 
 #[test]
-fn a_flush_renews_the_objects_of_its_keys_and_removes_what_it_deletes() {
+fn a_flush_renews_the_objects_of_its_keys_that_stay_and_removes_the_others_and_what_it_deletes() {
     let cache = Cache::new(4 << 20, 7);
-    for key in [b"a", b"b", b"c"] {
+    for key in [b"a", b"b", b"c", b"e"] {
         read(&cache, key, (1, 1), 0, Some(cache.flushes()));
     }
     let (mut writer, memtable) = MemTable::new(3);
@@ -125,10 +125,12 @@ fn a_flush_renews_the_objects_of_its_keys_and_removes_what_it_deletes() {
     writer.insert(b"a", put(8), &[8]);
     writer.insert(b"b", Trailer::new(Seq(9), Kind::Delete), b"");
     writer.insert(b"d", put(10), &[10]);
-    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default()).unwrap();
+    writer.insert(b"e", put(11), &[11]);
+    let stays = |key: &[u8]| key != b"e";
+    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default(), &stays).unwrap();
     assert_eq!(
-        [b"a", b"b", b"c", b"d"].map(|key| found(&cache, key, 99)),
-        [Some((8, 8)), None, Some((1, 1)), None]
+        [b"a", b"b", b"c", b"d", b"e"].map(|key| found(&cache, key, 99)),
+        [Some((8, 8)), None, Some((1, 1)), None, None]
     );
 }
 
@@ -139,7 +141,7 @@ fn what_was_read_before_a_flush_is_not_used_after_it() {
     // The reader is between its tables and the cache while a newer version comes into a table.
     let (mut writer, memtable) = MemTable::new(3);
     writer.insert(b"key", Trailer::new(Seq(7), Kind::Put), &[7]);
-    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default()).unwrap();
+    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default(), &|_| true).unwrap();
     read(&cache, b"key", (5, 5), 0, Some(noted));
     assert_eq!(found(&cache, b"key", 99), None);
     read(&cache, b"key", (7, 7), 0, Some(cache.flushes()));
@@ -182,7 +184,7 @@ fn an_object_that_was_moved_is_renewed_as_any_other() {
     assert!(!moved.is(&before) && moved.seq() == Seq(5) && moved.value() == before.value());
     let (mut writer, memtable) = MemTable::new(3);
     writer.insert(b"key", Trailer::new(Seq(7), Kind::Put), &[7]);
-    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default()).unwrap();
+    cache.flush(&mut MemCursor::new(memtable), &RangeTombstones::default(), &|_| true).unwrap();
     // What it is no longer stays away.
     cache.relocate(&before);
     cache.relocate(&moved);

@@ -13,7 +13,7 @@ use super::write::OldLog;
 use crate::compaction::{OutputOptions, Placed, Retain, copy_part, write_tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileId, FileKind};
-use crate::key::{Entry, Seq, Trailer};
+use crate::key::{self, Entry, Seq, Trailer};
 use crate::memtable::{MemCursor, MemTable};
 use crate::merge::Merge;
 use crate::options::Options;
@@ -168,7 +168,11 @@ impl Engine {
         let input = &mut MemCursor::new(sealed.memtable.clone());
         // All of it is visible: a memtable is sealed between groups.
         let ranges = sealed.memtable.range_tombstones();
-        self.tables.cache.flush(input, &ranges)?;
+        // In a slot an object is near enough. In memory only the hottest stay as well: the rest of that is worth more for
+        // what lies below.
+        let tracker = self.current.load().tracker.clone();
+        let stays = |key: &[u8]| tracker.as_ref().is_none_or(|tracker| tracker.is_hottest(key::hash(key)));
+        self.tables.cache.flush(input, &ranges, &stays)?;
         if let Some(store) = &self.objects {
             let log_start = match planted::has(Bug::LogTrimmedEarly) {
                 true => self.current.load().active_log,

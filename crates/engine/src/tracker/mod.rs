@@ -2,9 +2,15 @@
 //! al., ASPLOS 2023, §4.3).
 //!
 //! A key that is new enters at 0, one that is met again goes to 3; where a new one finds no room, the clock values of
-//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key,
-//! whether the key's newest version lies below the fast tier, as far as anybody has seen, and the clock. It holds no
-//! key.
+//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key, when
+//! the key was last read, whether its newest version lies below the fast tier, as far as anybody has seen, and the
+//! clock. It holds no key.
+//!
+//! Reads are told of when they happen, writes when they are flushed. Who reads a key to write it anew has asked for it
+//! once: such accesses are correlated (O'Neil, O'Neil and Weikum, SIGMOD 1993), and that there are two of them says
+//! nothing of whether a third comes. Were both counted, each cold key would be as hot as can be by one
+//! read-modify-write. So a write does not count when its key was read in the [`CORRELATED`] flushes before, which is how
+//! old what is flushed may be.
 //!
 //! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So
 //! an access touches two lines, one of the sketch, and the counts if something changes, takes no lock, and never walks
@@ -25,10 +31,19 @@ use std::sync::Arc;
 
 /// Entries of a set.
 const WAYS: usize = 15;
-/// Of a word: the clock, whether the key lies below, and whose it is, which is never 0.
+/// Of a word: the clock, whether the key lies below, in which flush's time it was last read, and whose it is, which is
+/// never 0.
 const CLOCK: u64 = 0b011;
 const BELOW: u64 = 0b100;
-const NAME: u64 = !(CLOCK | BELOW);
+const READ_IN: u64 = 0xff << READ_IN_SHIFT;
+const READ_IN_SHIFT: u32 = 3;
+const NAME: u64 = !(CLOCK | BELOW | READ_IN);
+/// Flushes after which [`READ_IN`] begins anew; 0 is a key that was not read. One that was read so long ago, and has
+/// been tracked since, is taken for one that was read just now.
+const READ_IN_CYCLE: u64 = 255;
+/// A write is flushed after what was written to the memtables before its own, of which two may wait, and one is under
+/// way or its own.
+const CORRELATED: u64 = 4;
 /// Clock values.
 pub(crate) const CLOCKS: usize = 4;
 const HOTTEST: u64 = CLOCK;
@@ -79,6 +94,8 @@ pub(crate) struct Tracker {
     /// Entries by clock value, and those of keys that lie below.
     counts: [AtomicU64; CLOCKS],
     below: AtomicU64,
+    /// Begun so far; what [`READ_IN`] tells.
+    flushes: AtomicU64,
 }
 
 impl Tracker {
@@ -98,6 +115,7 @@ impl Tracker {
             seed,
             counts: Default::default(),
             below: AtomicU64::new(0),
+            flushes: AtomicU64::new(0),
         }
     }
 
@@ -143,10 +161,10 @@ impl Tracker {
         self.seed
     }
 
-    /// Its entries, in no order that means anything.
+    /// Its entries, in no order that means anything, without when they were read, which only its own flushes tell.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
         let words = self.sets.iter().flat_map(|set| &set.words);
-        words.map(|word| word.load(Ordering::Relaxed)).filter(|word| *word != 0)
+        words.map(|word| word.load(Ordering::Relaxed) & !READ_IN).filter(|word| *word != 0)
     }
 
     /// The words of its counts.
@@ -163,7 +181,7 @@ impl Tracker {
 
     fn taking(self, words: impl Iterator<Item = u64>) -> Self {
         let made = self;
-        for word in words.filter(|word| word & NAME != 0) {
+        for word in words.map(|word| word & !READ_IN).filter(|word| word & NAME != 0) {
             let mut places = made.set_of(word & NAME).words.iter();
             let empty = places.find(|place| place.load(Ordering::Relaxed) == 0);
             empty.into_iter().for_each(|place| made.replace(place, 0, word));
@@ -189,14 +207,48 @@ impl Tracker {
         Asked { clock: self.clock(hash), count: self.sketch.count(self.mixed(hash)) }
     }
 
-    /// A key was read or written. Its clock value of before, if it was tracked.
-    pub(crate) fn touch(&self, hash: u64, seen: Seen) -> Option<u8> {
+    /// Whether a key was asked for as often as can be told.
+    pub(crate) fn is_hottest(&self, hash: u64) -> bool {
+        self.sketch.count(self.mixed(hash)) == sketch::COUNT_MAX
+    }
+
+    /// A memtable is about to be flushed, and its keys are about to be told of.
+    pub(crate) fn begin_flush(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A key was read. Its clock value of before, if it was tracked.
+    pub(crate) fn read(&self, hash: u64, seen: Seen) -> Option<u8> {
+        let read_in = self.flushes.load(Ordering::Relaxed) % READ_IN_CYCLE + 1;
+        self.touch(hash, seen, read_in << READ_IN_SHIFT)
+    }
+
+    /// A key was written, and comes into the store.
+    pub(crate) fn written(&self, hash: u64) {
+        let now = self.flushes.load(Ordering::Relaxed) % READ_IN_CYCLE + 1;
+        let (set, name) = self.find(hash);
+        for word in &set.words {
+            let old = word.load(Ordering::Relaxed);
+            let read_in = (old & READ_IN) >> READ_IN_SHIFT;
+            if old & NAME == name
+                && read_in != 0
+                && (now + READ_IN_CYCLE - read_in) % READ_IN_CYCLE < CORRELATED
+            {
+                self.replace(word, old, old & !BELOW);
+                return;
+            }
+        }
+        self.touch(hash, Seen::InStore, 0);
+    }
+
+    /// A key was asked for. Its clock value of before, if it was tracked.
+    fn touch(&self, hash: u64, seen: Seen, read_in: u64) -> Option<u8> {
         self.sketch.add(self.mixed(hash));
         let (set, name) = self.find(hash);
         for word in &set.words {
             let old = word.load(Ordering::Relaxed);
             if old & NAME == name {
-                self.replace(word, old, name | seen.bits(old) | HOTTEST);
+                self.replace(word, old, name | read_in | seen.bits(old) | HOTTEST);
                 return Some((old & CLOCK) as u8);
             }
         }
@@ -205,7 +257,7 @@ impl Tracker {
             let word = &set.words[i % WAYS];
             let old = word.load(Ordering::Relaxed);
             if old & CLOCK == 0 {
-                self.replace(word, old, name | seen.bits(0));
+                self.replace(word, old, name | read_in | seen.bits(0));
                 set.hand.store(((i + 1) % WAYS) as u64, Ordering::Relaxed);
                 break;
             }
@@ -252,6 +304,7 @@ impl fmt::Debug for Tracker {
 
 #[cfg(test)]
 mod tests {
+    use super::sketch::COUNT_MAX;
     use super::*;
     use crate::key::hash;
 
@@ -274,10 +327,10 @@ mod tests {
     fn a_new_key_enters_at_0_and_one_that_is_met_again_goes_to_3() {
         let tracker = Tracker::new(100, 100, 1);
         assert_eq!((tracker.clock(key(1)), tracker.capacity()), (None, 105));
-        assert_eq!((tracker.touch(key(1), Seen::Below), tracker.clock(key(1))), (None, Some(0)));
-        assert_eq!((tracker.touch(key(1), Seen::InMemory), tracker.clock(key(1))), (Some(0), Some(3)));
-        assert_eq!((tracker.touch(key(1), Seen::InMemory), tracker.tracked()), (Some(3), (1, 1)));
-        tracker.touch(key(1), Seen::InStore);
+        assert_eq!((tracker.read(key(1), Seen::Below), tracker.clock(key(1))), (None, Some(0)));
+        assert_eq!((tracker.read(key(1), Seen::InMemory), tracker.clock(key(1))), (Some(0), Some(3)));
+        assert_eq!((tracker.read(key(1), Seen::InMemory), tracker.tracked()), (Some(3), (1, 1)));
+        tracker.read(key(1), Seen::InStore);
         assert_eq!((tracker.tracked(), tracker.counts()), ((1, 0), [0, 0, 0, 1]));
         tracker.moved(key(1), Seen::Below);
         tracker.moved(key(2), Seen::Below);
@@ -285,13 +338,39 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_a_key_and_writes_it_has_asked_for_it_once() {
+        let tracker = Tracker::new(100, 100, 1);
+        let known = |i| (tracker.clock(key(i)), tracker.asked(key(i)).count);
+        // One after the other: read and written; written alone, twice; read, and written long afterwards.
+        tracker.read(key(1), Seen::Below);
+        tracker.read(key(3), Seen::Below);
+        for _ in 1..CORRELATED {
+            tracker.begin_flush();
+        }
+        [1, 2].into_iter().for_each(|i| tracker.written(key(i)));
+        assert_eq!((known(1), known(2), tracker.tracked()), ((Some(0), 1), (Some(0), 1), (3, 1)));
+        tracker.begin_flush();
+        [2, 3].into_iter().for_each(|i| tracker.written(key(i)));
+        assert_eq!((known(2), known(3), tracker.tracked()), ((Some(3), 2), (Some(3), 2), (3, 0)));
+        // Where the numbers of flushes begin anew as elsewhere.
+        for flush in 0..3 * READ_IN_CYCLE {
+            let before = known(4).1.min(COUNT_MAX - 1);
+            tracker.read(key(4), Seen::InMemory);
+            tracker.begin_flush();
+            tracker.written(key(4));
+            assert_eq!(known(4).1, before + 1, "{flush}");
+        }
+        assert!(tracker.is_hottest(key(4)) && !tracker.is_hottest(key(3)));
+    }
+
+    #[test]
     fn it_is_bounded_keeps_what_is_asked_for_again_and_counts_what_it_has() {
         let tracker = Tracker::new(1600, 1600, 7);
         for i in 0..100_000 {
             let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
-            tracker.touch(key(i), seen);
+            tracker.read(key(i), seen);
             // Some of the first thousand, again and again.
-            tracker.touch(key(i * 7 % 600), Seen::InMemory);
+            tracker.read(key(i * 7 % 600), Seen::InMemory);
         }
         let (tracked, _) = tracker.tracked();
         assert_eq!((tracker.counts(), tracker.tracked()), counted(&tracker));
@@ -306,7 +385,7 @@ mod tests {
         let tracker = Tracker::new(1000, 1000, 3);
         for i in 0..700 {
             let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
-            (0..1 + i % 2).for_each(|_| assert!(tracker.touch(key(i), seen).is_none_or(|clock| clock == 0)));
+            (0..1 + i % 2).for_each(|_| assert!(tracker.read(key(i), seen).is_none_or(|clock| clock == 0)));
         }
         let larger = tracker.resized(3000, 3000);
         assert_eq!((larger.counts(), larger.tracked()), counted(&larger));
@@ -326,7 +405,7 @@ mod tests {
                 scope.spawn(move || {
                     for i in 0..20_000 {
                         let seen = if (i + thread) % 2 == 0 { Seen::Below } else { Seen::InStore };
-                        tracker.touch(key((i * (thread + 1)) % 100), seen);
+                        tracker.read(key((i * (thread + 1)) % 100), seen);
                         tracker.moved(key(i % 50), Seen::InStore);
                     }
                 });

@@ -350,9 +350,8 @@ impl Engine {
         self.tables.cache.fit();
         let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), Leaving::default());
         if let Some(tracker) = &self.current.load().tracker {
-            for entry in sealed.memtable.entries() {
-                tracker.touch(key::hash(entry.key), Seen::InStore);
-            }
+            tracker.begin_flush();
+            sealed.memtable.entries().for_each(|entry| tracker.written(key::hash(entry.key)));
         }
         let (announced, ranges) = (sealed.announced.clone(), sealed.memtable.range_tombstones());
         let mut filling = Filling { announced, ranges: ranges.clone(), ..Filling::default() };
@@ -882,7 +881,7 @@ impl Engine {
 
     /// A key of that set of containers was read.
     pub(super) fn touch(&self, current: &Current, key: &[u8], seen: Seen) -> Option<u8> {
-        current.tracker.as_ref().and_then(|tracker| tracker.touch(key::hash(key), seen))
+        current.tracker.as_ref().and_then(|tracker| tracker.read(key::hash(key), seen))
     }
 }
 
