@@ -564,51 +564,56 @@ fn a_read_that_fails_once_damages_nothing() {
 
 #[test]
 fn for_a_damaged_copy_its_original_answers() {
-    on_a_disk(|sched, disk| {
-        let options = half(PromoteReads::Always);
-        let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
-        let db = open();
-        fill(&db);
-        let below: Vec<u64> =
-            (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(60).collect();
-        for _ in 0..2 {
-            read_twice(&db, &below);
-            sched.sleep(std::time::Duration::from_secs(3));
-        }
-        let lies = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) > 0;
-        // Those that have no slab in common with what is in the store alone.
-        let others = (0..1000).filter(|i| lies(i) && !below.contains(i));
-        let others: BTreeSet<String> = others.map(|i| slab_of(&db, &many(i))).collect();
-        let copies: Vec<u64> =
-            below.iter().copied().filter(|i| lies(i) && !others.contains(&slab_of(&db, &many(*i)))).collect();
-        assert!(copies.len() > 20, "{} came up", copies.len());
-        let slabs = copies.iter().map(|i| slab_of(&db, &many(*i)));
-        let slabs: Vec<String> = slabs.collect::<BTreeSet<_>>().into_iter().collect();
-        db.close().unwrap();
-        // And one is lost whole.
-        disk.remove_file(0, &slabs[0]);
-        slabs[1..].iter().for_each(|slab| damage_values(disk, slab));
-        let db = open();
-        assert!(copies.iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
-        // Scans pass over many, one behind the other, both ways.
-        let there: Vec<Vec<u8>> = (0..1000).map(|i| many(i).into_bytes()).collect();
-        let scan = || db.scan(Range::all()).unwrap().map(|pair| pair.unwrap().0);
-        assert!(scan().eq(there.iter().cloned()) && scan().rev().eq(there.iter().rev().cloned()));
-        // What lies behind one is in the store alone.
-        let after = |i: &u64| format!("{}+", many(*i)).into_bytes();
-        copies.iter().for_each(|i| assert!(db.put(after(i), b"whole").is_ok()));
-        db.flush().unwrap();
-        for i in &copies {
-            let (first, last) = (many(*i).into_bytes(), after(i));
-            let end = [&last[..], b"+"].concat();
-            let scan = || db.scan(Range::from(&first[..]..&end)).unwrap().map(|pair| pair.unwrap().0);
-            assert!(
-                scan().eq([first.clone(), last.clone()]) && scan().rev().eq([last.clone(), first.clone()])
-            );
-        }
-        fill_with(&db, 3000);
-        db.close().unwrap();
-    });
+    // Which slabs promotions find in so small a store is chance, and whether they share them with others.
+    assert!((0..8).any(|seed| on_a_disk_by(seed, originals_answer)));
+}
+
+/// Damages copies, if some have slabs for themselves, and finds what they are of.
+fn originals_answer(sched: &Sched, disk: &SimDisk) -> bool {
+    let options = half(PromoteReads::Always);
+    let open = || Db::open_in(&options, world(sched, disk, &options)).unwrap();
+    let db = open();
+    fill(&db);
+    let below: Vec<u64> =
+        (0..1000).filter(|i| lie_in(&db, "store", std::iter::once(*i)) == 0).take(60).collect();
+    for _ in 0..2 {
+        read_twice(&db, &below);
+        sched.sleep(std::time::Duration::from_secs(3));
+    }
+    let lies = |i: &u64| lie_in(&db, "store", std::iter::once(*i)) > 0;
+    // Those that have no slab in common with what is in the store alone.
+    let others = (0..1000).filter(|i| lies(i) && !below.contains(i));
+    let others: BTreeSet<String> = others.map(|i| slab_of(&db, &many(i))).collect();
+    let copies: Vec<u64> =
+        below.iter().copied().filter(|i| lies(i) && !others.contains(&slab_of(&db, &many(*i)))).collect();
+    if copies.len() < 20 {
+        return false;
+    }
+    let slabs = copies.iter().map(|i| slab_of(&db, &many(*i)));
+    let slabs: Vec<String> = slabs.collect::<BTreeSet<_>>().into_iter().collect();
+    db.close().unwrap();
+    // And one is lost whole.
+    disk.remove_file(0, &slabs[0]);
+    slabs[1..].iter().for_each(|slab| damage_values(disk, slab));
+    let db = open();
+    assert!(copies.iter().all(|i| db.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
+    // Scans pass over many, one behind the other, both ways.
+    let there: Vec<Vec<u8>> = (0..1000).map(|i| many(i).into_bytes()).collect();
+    let scan = || db.scan(Range::all()).unwrap().map(|pair| pair.unwrap().0);
+    assert!(scan().eq(there.iter().cloned()) && scan().rev().eq(there.iter().rev().cloned()));
+    // What lies behind one is in the store alone.
+    let after = |i: &u64| format!("{}+", many(*i)).into_bytes();
+    copies.iter().for_each(|i| assert!(db.put(after(i), b"whole").is_ok()));
+    db.flush().unwrap();
+    for i in &copies {
+        let (first, last) = (many(*i).into_bytes(), after(i));
+        let end = [&last[..], b"+"].concat();
+        let scan = || db.scan(Range::from(&first[..]..&end)).unwrap().map(|pair| pair.unwrap().0);
+        assert!(scan().eq([first.clone(), last.clone()]) && scan().rev().eq([last.clone(), first.clone()]));
+    }
+    fill_with(&db, 3000);
+    db.close().unwrap();
+    true
 }
 
 #[test]
@@ -988,6 +993,26 @@ fn who_reads_a_key_and_writes_it_anew_has_asked_for_it_once() {
         (0..KEYS).for_each(|i| assert!(db.put(many(i), value(i, 3)).is_ok()));
         db.flush().unwrap();
         assert!(db.stats().objects.unwrap().clocks[3] > KEYS / 2, "{}", db.stats());
+        db.close().unwrap();
+    });
+}
+
+#[test]
+fn a_flush_that_begins_anew_tells_of_its_keys_once() {
+    on_a_disk(|sched, disk| {
+        let db = Db::open_in(&small(), world(sched, disk, &small())).unwrap();
+        db.put(key(1), b"value").unwrap();
+        // No slab can be made, and the flush is tried again and again.
+        disk.set_faults(vec![Fault::new(Effect::Fail(Failure::NoSpace)).named("slab-").since(1)]);
+        db.flush().unwrap_err();
+        sched.sleep(Duration::from_secs(9));
+        disk.set_faults(Vec::new());
+        sched.sleep(Duration::from_secs(9));
+        db.flush().unwrap();
+        assert_eq!(
+            (db.stats().objects.unwrap().clocks, db.stats().objects.unwrap().objects),
+            ([1, 0, 0, 0], 1)
+        );
         db.close().unwrap();
     });
 }

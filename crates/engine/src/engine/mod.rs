@@ -75,6 +75,8 @@ pub(crate) struct Sealed {
     pub(crate) last_seq: Seq,
     /// Slots that have some of its entries already.
     pub(crate) announced: Arc<Announced>,
+    /// As memtables are counted since the store was opened.
+    pub(crate) number: u64,
 }
 
 /// Where reads look, from the top: one consistent set of containers.
@@ -83,6 +85,8 @@ pub(crate) struct Current {
     pub(crate) active: Arc<MemTable>,
     /// The first log that has entries of the active memtable.
     pub(crate) active_log: u64,
+    /// The active memtable's, as [`Sealed::number`].
+    pub(crate) active_number: u64,
     /// Newest first.
     pub(crate) sealed: Vec<Sealed>,
     /// The store below the memtables; empty in profiles that have none.
@@ -198,6 +202,7 @@ impl Engine {
         let mut next = Current {
             active: old.active.clone(),
             active_log: old.active_log,
+            active_number: old.active_number,
             sealed: old.sealed.clone(),
             contents: old.contents.clone(),
             tracker: old.tracker.clone(),

@@ -657,12 +657,16 @@ impl Found {
         let log_room = LogRoom::set_aside(&world.sched, self.tiers.fast(), options.log_bytes(), log_bytes);
         let first_log = self.catalog.log_start;
         let announced = Arc::<Announced>::default();
-        let sealed =
-            |(memtable, last_seq)| Sealed { memtable, first_log, last_seq, announced: announced.clone() };
+        let active_number = recovered.sealed.len() as u64;
+        let sealed = |(i, (memtable, last_seq))| {
+            let announced = announced.clone();
+            Sealed { memtable, first_log, last_seq, announced, number: i as u64 }
+        };
         let current = Current {
             active: recovered.memtable,
             active_log: self.catalog.log_start,
-            sealed: recovered.sealed.into_iter().rev().map(sealed).collect(),
+            active_number,
+            sealed: recovered.sealed.into_iter().enumerate().map(sealed).rev().collect(),
             contents: Arc::new(contents),
             tracker,
             version: self.catalog.version.clone(),

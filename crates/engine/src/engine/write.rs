@@ -443,8 +443,12 @@ impl Engine {
         let catalog = self.catalog.lock();
         self.install(&catalog, |current| {
             let memtable = std::mem::replace(&mut current.active, memtable);
-            current.sealed.insert(0, Sealed { memtable, first_log: current.active_log, last_seq, announced });
+            let (first_log, of_memtable) = (current.active_log, current.active_number);
+            current
+                .sealed
+                .insert(0, Sealed { memtable, first_log, last_seq, announced, number: of_memtable });
             current.active_log = number;
+            current.active_number += 1;
         });
         drop(catalog);
         // Room is kept for one more from now on; where nothing is read the cache would not look.

@@ -6,15 +6,16 @@
 //! the key was last read, whether its newest version lies below the fast tier, as far as anybody has seen, and the
 //! clock. It holds no key.
 //!
-//! Reads are told of when they happen, writes when they are flushed. Who reads a key to write it anew has asked for it
-//! once: such accesses are correlated (O'Neil, O'Neil and Weikum, SIGMOD 1993), and that there are two of them says
-//! nothing of whether a third comes. Were both counted, each cold key would be as hot as can be by one
-//! read-modify-write. So a write does not count when its key was read in the [`CORRELATED`] flushes before, which is how
-//! old what is flushed may be.
+//! Reads are told of when they happen, writes when their memtable is flushed. Who reads a key to write it anew has asked
+//! for it once: such accesses are correlated (O'Neil, O'Neil and Weikum, SIGMOD 1993), and that there are two of them
+//! says nothing of whether a third comes. Were both counted, each cold key would be as hot as can be by one
+//! read-modify-write. So a write does not count when its key, as far as it is tracked, was last read while its memtable
+//! was the active one, or the one before was, in whatever order. Memtables are numbered for that, and a word has its
+//! own key's last reader's.
 //!
 //! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So
 //! an access touches two lines, one of the sketch, and the counts if something changes, takes no lock, and never walks
-//! further than four times round its set. Threads change words by compare-and-swap; who loses a race lets its access
+//! further than four times round its set; of a hot key's reads the first in a memtable's time changes its word. Threads change words by compare-and-swap; who loses a race lets its access
 //! go, and the counts stay exact.
 //!
 //! A clean close writes the words down, and the next open reads them (`docs/format/image.md`); after any other end all
@@ -31,19 +32,16 @@ use std::sync::Arc;
 
 /// Entries of a set.
 const WAYS: usize = 15;
-/// Of a word: the clock, whether the key lies below, in which flush's time it was last read, and whose it is, which is
+/// Of a word: the clock, whether the key lies below, in which memtable's time it was last read, and whose it is, which is
 /// never 0.
 const CLOCK: u64 = 0b011;
 const BELOW: u64 = 0b100;
 const READ_IN: u64 = 0xff << READ_IN_SHIFT;
 const READ_IN_SHIFT: u32 = 3;
 const NAME: u64 = !(CLOCK | BELOW | READ_IN);
-/// Flushes after which [`READ_IN`] begins anew; 0 is a key that was not read. One that was read so long ago, and has
-/// been tracked since, is taken for one that was read just now.
-const READ_IN_CYCLE: u64 = 255;
-/// A write is flushed after what was written to the memtables before its own, of which two may wait, and one is under
-/// way or its own.
-const CORRELATED: u64 = 4;
+/// Numbers of memtables that [`READ_IN`] tells apart; 0 is a key that was not read. One that was read as many memtables
+/// ago, and has been tracked since, is taken for one that was read just now.
+const MEMTABLES: u64 = 255;
 /// Clock values.
 pub(crate) const CLOCKS: usize = 4;
 const HOTTEST: u64 = CLOCK;
@@ -94,8 +92,6 @@ pub(crate) struct Tracker {
     /// Entries by clock value, and those of keys that lie below.
     counts: [AtomicU64; CLOCKS],
     below: AtomicU64,
-    /// Begun so far; what [`READ_IN`] tells.
-    flushes: AtomicU64,
 }
 
 impl Tracker {
@@ -115,7 +111,6 @@ impl Tracker {
             seed,
             counts: Default::default(),
             below: AtomicU64::new(0),
-            flushes: AtomicU64::new(0),
         }
     }
 
@@ -161,10 +156,15 @@ impl Tracker {
         self.seed
     }
 
-    /// Its entries, in no order that means anything, without when they were read, which only its own flushes tell.
+    /// Its entries, in no order that means anything, without when they were read: memtables are numbered anew when a store
+    /// is opened.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.entries().map(|word| word & !READ_IN)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = u64> + '_ {
         let words = self.sets.iter().flat_map(|set| &set.words);
-        words.map(|word| word.load(Ordering::Relaxed) & !READ_IN).filter(|word| *word != 0)
+        words.map(|word| word.load(Ordering::Relaxed)).filter(|word| *word != 0)
     }
 
     /// The words of its counts.
@@ -176,12 +176,13 @@ impl Tracker {
     /// if these are of about as many keys. Who finds no room is forgotten.
     pub(crate) fn of_words(keys: u64, tracked: u64, seed: u64, words: &[u64], counted: &[u64]) -> Self {
         let sketch = Sketch::of_words(counted, keys).unwrap_or_else(|| Sketch::new(keys));
-        Self::with(Arc::new(sketch), tracked, seed).taking(words.iter().copied())
+        // Words had longer names once.
+        Self::with(Arc::new(sketch), tracked, seed).taking(words.iter().map(|word| word & !READ_IN))
     }
 
     fn taking(self, words: impl Iterator<Item = u64>) -> Self {
         let made = self;
-        for word in words.map(|word| word & !READ_IN).filter(|word| word & NAME != 0) {
+        for word in words.filter(|word| word & NAME != 0) {
             let mut places = made.set_of(word & NAME).words.iter();
             let empty = places.find(|place| place.load(Ordering::Relaxed) == 0);
             empty.into_iter().for_each(|place| made.replace(place, 0, word));
@@ -192,7 +193,7 @@ impl Tracker {
     /// The same for about so many keys. Counts begin anew if these have become quite another number.
     pub(crate) fn resized(&self, keys: u64, tracked: u64) -> Self {
         let sketch = if self.sketch.fits(keys) { self.sketch.clone() } else { Arc::new(Sketch::new(keys)) };
-        Self::with(sketch, tracked, self.seed).taking(self.words())
+        Self::with(sketch, tracked, self.seed).taking(self.entries())
     }
 
     /// The clock value of a key, if it is tracked.
@@ -207,33 +208,25 @@ impl Tracker {
         Asked { clock: self.clock(hash), count: self.sketch.count(self.mixed(hash)) }
     }
 
-    /// Whether a key was asked for as often as can be told.
+    /// Whether a key was asked for about as often as can be told: no more can be left of a count that was just halved.
     pub(crate) fn is_hottest(&self, hash: u64) -> bool {
-        self.sketch.count(self.mixed(hash)) == sketch::COUNT_MAX
+        self.sketch.count(self.mixed(hash)) >= sketch::COUNT_MAX / 2
     }
 
-    /// A memtable is about to be flushed, and its keys are about to be told of.
-    pub(crate) fn begin_flush(&self) {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+    /// A key was read while the active memtable was the one of this number. Its clock value of before, if it was
+    /// tracked.
+    pub(crate) fn read(&self, hash: u64, seen: Seen, memtable: u64) -> Option<u8> {
+        self.touch(hash, seen, (memtable % MEMTABLES + 1) << READ_IN_SHIFT)
     }
 
-    /// A key was read. Its clock value of before, if it was tracked.
-    pub(crate) fn read(&self, hash: u64, seen: Seen) -> Option<u8> {
-        let read_in = self.flushes.load(Ordering::Relaxed) % READ_IN_CYCLE + 1;
-        self.touch(hash, seen, read_in << READ_IN_SHIFT)
-    }
-
-    /// A key was written, and comes into the store.
-    pub(crate) fn written(&self, hash: u64) {
-        let now = self.flushes.load(Ordering::Relaxed) % READ_IN_CYCLE + 1;
+    /// A key that the memtable of this number has comes into the store.
+    pub(crate) fn written(&self, hash: u64, memtable: u64) {
         let (set, name) = self.find(hash);
         for word in &set.words {
             let old = word.load(Ordering::Relaxed);
             let read_in = (old & READ_IN) >> READ_IN_SHIFT;
-            if old & NAME == name
-                && read_in != 0
-                && (now + READ_IN_CYCLE - read_in) % READ_IN_CYCLE < CORRELATED
-            {
+            let before = (memtable % MEMTABLES + MEMTABLES + 1 - read_in) % MEMTABLES;
+            if old & NAME == name && read_in != 0 && before <= 1 {
                 self.replace(word, old, old & !BELOW);
                 return;
             }
@@ -327,10 +320,10 @@ mod tests {
     fn a_new_key_enters_at_0_and_one_that_is_met_again_goes_to_3() {
         let tracker = Tracker::new(100, 100, 1);
         assert_eq!((tracker.clock(key(1)), tracker.capacity()), (None, 105));
-        assert_eq!((tracker.read(key(1), Seen::Below), tracker.clock(key(1))), (None, Some(0)));
-        assert_eq!((tracker.read(key(1), Seen::InMemory), tracker.clock(key(1))), (Some(0), Some(3)));
-        assert_eq!((tracker.read(key(1), Seen::InMemory), tracker.tracked()), (Some(3), (1, 1)));
-        tracker.read(key(1), Seen::InStore);
+        assert_eq!((tracker.read(key(1), Seen::Below, 0), tracker.clock(key(1))), (None, Some(0)));
+        assert_eq!((tracker.read(key(1), Seen::InMemory, 0), tracker.clock(key(1))), (Some(0), Some(3)));
+        assert_eq!((tracker.read(key(1), Seen::InMemory, 0), tracker.tracked()), (Some(3), (1, 1)));
+        tracker.read(key(1), Seen::InStore, 0);
         assert_eq!((tracker.tracked(), tracker.counts()), ((1, 0), [0, 0, 0, 1]));
         tracker.moved(key(1), Seen::Below);
         tracker.moved(key(2), Seen::Below);
@@ -339,28 +332,60 @@ mod tests {
 
     #[test]
     fn who_reads_a_key_and_writes_it_has_asked_for_it_once() {
-        let tracker = Tracker::new(100, 100, 1);
+        let tracker = Tracker::new(1_000_000, 20_000, 1);
         let known = |i| (tracker.clock(key(i)), tracker.asked(key(i)).count);
-        // One after the other: read and written; written alone, twice; read, and written long afterwards.
-        tracker.read(key(1), Seen::Below);
-        tracker.read(key(3), Seen::Below);
-        for _ in 1..CORRELATED {
-            tracker.begin_flush();
+        // Twice as far as numbers of memtables are told apart; a key of its own for each pair of read and write.
+        for memtable in 1..2 * MEMTABLES {
+            let keys = [0, 1, 2, 3, 4].map(|i| 5 * memtable + i);
+            let [same, next, later, earlier, alone] = keys;
+            [same, next, later, earlier]
+                .into_iter()
+                .for_each(|i| _ = tracker.read(key(i), Seen::Below, memtable));
+            tracker.written(key(earlier), memtable - 1);
+            tracker.written(key(same), memtable);
+            tracker.written(key(next), memtable + 1);
+            tracker.written(key(later), memtable + 2);
+            tracker.written(key(alone), memtable);
+            let (once, twice) = ((Some(0), 1), (Some(3), 2));
+            assert_eq!(keys.map(known), [once, once, twice, twice, once], "{memtable}");
+            assert_eq!(tracker.tracked().1, 0, "{memtable}");
+            // None is in a word with a later one's mark.
+            keys.into_iter().for_each(|i| tracker.written(key(i), memtable + 100));
+            assert_eq!(known(alone), twice);
         }
-        [1, 2].into_iter().for_each(|i| tracker.written(key(i)));
-        assert_eq!((known(1), known(2), tracker.tracked()), ((Some(0), 1), (Some(0), 1), (3, 1)));
-        tracker.begin_flush();
-        [2, 3].into_iter().for_each(|i| tracker.written(key(i)));
-        assert_eq!((known(2), known(3), tracker.tracked()), ((Some(3), 2), (Some(3), 2), (3, 0)));
-        // Where the numbers of flushes begin anew as elsewhere.
-        for flush in 0..3 * READ_IN_CYCLE {
-            let before = known(4).1.min(COUNT_MAX - 1);
-            tracker.read(key(4), Seen::InMemory);
-            tracker.begin_flush();
-            tracker.written(key(4));
-            assert_eq!(known(4).1, before + 1, "{flush}");
-        }
-        assert!(tracker.is_hottest(key(4)) && !tracker.is_hottest(key(3)));
+    }
+
+    #[test]
+    fn what_was_asked_for_as_often_as_can_be_told_is_hottest_after_a_halving_too() {
+        let tracker = Tracker::new(1000, 1000, 1);
+        (0..20).for_each(|_| _ = tracker.read(key(1), Seen::InStore, 0));
+        (0..3).for_each(|_| _ = tracker.read(key(2), Seen::InStore, 0));
+        // All counters are halved once.
+        (10..)
+            .take_while(|i| {
+                tracker.read(key(*i), Seen::Below, 0);
+                tracker.asked(key(1)).count == COUNT_MAX
+            })
+            .for_each(drop);
+        assert_eq!(
+            [1, 2].map(|i| (tracker.asked(key(i)).count, tracker.is_hottest(key(i)))),
+            [(7, true), (1, false)]
+        );
+    }
+
+    #[test]
+    fn words_that_are_kept_say_nothing_of_when_they_were_read() {
+        let tracker = Tracker::new(100, 100, 1);
+        tracker.read(key(1), Seen::Below, 7);
+        let words: Vec<u64> = tracker.words().collect();
+        assert!(words.len() == 1 && words[0] & READ_IN == 0);
+        // One of another size knows that, one of words does not, nor if these have something else there.
+        let same = tracker.resized(200, 200);
+        same.written(key(1), 7);
+        let again = Tracker::of_words(100, 100, 1, &[words[0] | 8 << READ_IN_SHIFT], &[]);
+        assert_eq!((again.clock(key(1)), again.tracked()), (Some(0), (1, 1)));
+        again.written(key(1), 7);
+        assert_eq!((same.clock(key(1)), again.clock(key(1))), (Some(0), Some(3)));
     }
 
     #[test]
@@ -368,9 +393,9 @@ mod tests {
         let tracker = Tracker::new(1600, 1600, 7);
         for i in 0..100_000 {
             let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
-            tracker.read(key(i), seen);
+            tracker.read(key(i), seen, 0);
             // Some of the first thousand, again and again.
-            tracker.read(key(i * 7 % 600), Seen::InMemory);
+            tracker.read(key(i * 7 % 600), Seen::InMemory, 0);
         }
         let (tracked, _) = tracker.tracked();
         assert_eq!((tracker.counts(), tracker.tracked()), counted(&tracker));
@@ -385,7 +410,8 @@ mod tests {
         let tracker = Tracker::new(1000, 1000, 3);
         for i in 0..700 {
             let seen = if i % 3 == 0 { Seen::Below } else { Seen::InStore };
-            (0..1 + i % 2).for_each(|_| assert!(tracker.read(key(i), seen).is_none_or(|clock| clock == 0)));
+            (0..1 + i % 2)
+                .for_each(|_| assert!(tracker.read(key(i), seen, 0).is_none_or(|clock| clock == 0)));
         }
         let larger = tracker.resized(3000, 3000);
         assert_eq!((larger.counts(), larger.tracked()), counted(&larger));
@@ -405,7 +431,8 @@ mod tests {
                 scope.spawn(move || {
                     for i in 0..20_000 {
                         let seen = if (i + thread) % 2 == 0 { Seen::Below } else { Seen::InStore };
-                        tracker.read(key((i * (thread + 1)) % 100), seen);
+                        tracker.read(key((i * (thread + 1)) % 100), seen, 0);
+                        tracker.written(key(i % 70), i);
                         tracker.moved(key(i % 50), Seen::InStore);
                     }
                 });

@@ -134,6 +134,8 @@ struct State {
     stuck: BTreeSet<u64>,
     /// Slots that were written to by what has failed since: not given out again before an edit has wasted them.
     abandoned: Vec<Location>,
+    /// The number of the memtable that the tracker was told of last.
+    told: Option<u64>,
 }
 
 /// What a flush has found slots for.
@@ -234,6 +236,7 @@ impl Store {
             vacating: false,
             stuck: BTreeSet::new(),
             abandoned: Vec::new(),
+            told: None,
         };
         Self {
             turn: Turn::new(sched, ()),
@@ -349,9 +352,12 @@ impl Engine {
         let _held = self.tables.cache.memory().charge(Holder::Jobs, planned);
         self.tables.cache.fit();
         let paced = self.begin_paced(Work::Flush, sealed.memtable.used_bytes(), Leaving::default());
-        if let Some(tracker) = &self.current.load().tracker {
-            tracker.begin_flush();
-            sealed.memtable.entries().for_each(|entry| tracker.written(key::hash(entry.key)));
+        // Once, however often the flush begins anew.
+        if let Some(tracker) = &self.current.load().tracker
+            && store.state.lock().told.replace(sealed.number) != Some(sealed.number)
+        {
+            let entries = sealed.memtable.entries();
+            entries.for_each(|entry| tracker.written(key::hash(entry.key), sealed.number));
         }
         let (announced, ranges) = (sealed.announced.clone(), sealed.memtable.range_tombstones());
         let mut filling = Filling { announced, ranges: ranges.clone(), ..Filling::default() };
@@ -881,7 +887,7 @@ impl Engine {
 
     /// A key of that set of containers was read.
     pub(super) fn touch(&self, current: &Current, key: &[u8], seen: Seen) -> Option<u8> {
-        current.tracker.as_ref().and_then(|tracker| tracker.read(key::hash(key), seen))
+        current.tracker.as_ref().and_then(|tracker| tracker.read(key::hash(key), seen, current.active_number))
     }
 }
 
