@@ -565,7 +565,8 @@ fn a_read_that_fails_once_damages_nothing() {
 #[test]
 fn for_a_damaged_copy_its_original_answers() {
     // Which slabs promotions find in so small a store is chance, and whether they share them with others.
-    assert!((0..8).any(|seed| on_a_disk_by(seed, originals_answer)));
+    let had_some = (0..8).filter(|seed| on_a_disk_by(*seed, originals_answer)).count();
+    assert!(had_some > 2, "{had_some}");
 }
 
 /// Damages copies, if some have slabs for themselves, and finds what they are of.

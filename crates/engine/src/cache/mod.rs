@@ -480,7 +480,7 @@ impl Cache {
 
     /// Takes in that the entries under `written` are about to come into tables or slots: objects of their keys become
     /// newer where they are to `stay`, or go; and that `erased` are about to come into the version: objects that they
-    /// cover go. To be called when every reader can see all of them, and before these are seen. Costs a lookup per
+    /// cover go. To be called when every reader can see all of them, and before tables or slots are. Costs a lookup per
     /// key, once there are objects, and a look at all objects where ranges are erased.
     ///
     /// # Errors

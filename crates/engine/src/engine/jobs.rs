@@ -168,8 +168,8 @@ impl Engine {
         let input = &mut MemCursor::new(sealed.memtable.clone());
         // All of it is visible: a memtable is sealed between groups.
         let ranges = sealed.memtable.range_tombstones();
-        // An object that comes into a slot is near enough there, unless it is of the hottest: memory is worth more for what
-        // lies below.
+        // An object that comes into a slot is near enough there, unless it is of the hottest: memory is worth more for
+        // what lies below.
         let tracker = self.current.load().tracker.clone();
         let stays = |key: &[u8]| tracker.as_ref().is_none_or(|tracker| tracker.is_hottest(key::hash(key)));
         self.tables.cache.flush(input, &ranges, &stays)?;

@@ -2,21 +2,22 @@
 //! al., ASPLOS 2023, §4.3).
 //!
 //! A key that is new enters at 0, one that is met again goes to 3; where a new one finds no room, the clock values of
-//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key, when
-//! the key was last read, whether its newest version lies below the fast tier, as far as anybody has seen, and the
+//! others go down by one until there is one at 0, which makes way. An entry is one word: most of a hash of the key,
+//! when the key was last read, whether its newest version lies below the fast tier, as far as anybody has seen, and the
 //! clock. It holds no key.
 //!
-//! Reads are told of when they happen, writes when their memtable is flushed. Who reads a key to write it anew has asked
-//! for it once: such accesses are correlated (O'Neil, O'Neil and Weikum, SIGMOD 1993), and that there are two of them
-//! says nothing of whether a third comes. Were both counted, each cold key would be as hot as can be by one
+//! Reads are told of when they happen, writes when their memtable is flushed. Who reads a key to write it anew has
+//! asked for it once: such accesses are correlated (O'Neil, O'Neil and Weikum, SIGMOD 1993), and that there are two of
+//! them says nothing of whether a third comes. Were both counted, each cold key would be as hot as can be by one
 //! read-modify-write. So a write does not count when its key, as far as it is tracked, was last read while its memtable
-//! was the active one, or the one before was, in whatever order. Memtables are numbered for that, and a word has its
-//! own key's last reader's.
+//! was the active one, or the one before was, in whatever order. Memtables are numbered for that, and a word says which
+//! one was active when its key was last read. So a write counts, too, if its key is read again, under a later memtable,
+//! before its own is flushed.
 //!
 //! Entries lie in sets of [`WAYS`], a set in two neighbouring cache lines with a hand of its own that goes round it. So
 //! an access touches two lines, one of the sketch, and the counts if something changes, takes no lock, and never walks
-//! further than four times round its set; of a hot key's reads the first in a memtable's time changes its word. Threads change words by compare-and-swap; who loses a race lets its access
-//! go, and the counts stay exact.
+//! further than four times round its set; a hot key's word changes about once in a memtable's time. Threads change words
+//! by compare-and-swap; who loses a race lets its access go, and the counts stay exact.
 //!
 //! A clean close writes the words down, and the next open reads them (`docs/format/image.md`); after any other end all
 //! keys are cold. What two bits forget a [`Sketch`] counts, for all keys and more roughly; [`mapper`] says who stays.
@@ -32,15 +33,15 @@ use std::sync::Arc;
 
 /// Entries of a set.
 const WAYS: usize = 15;
-/// Of a word: the clock, whether the key lies below, in which memtable's time it was last read, and whose it is, which is
-/// never 0.
+/// Of a word: the clock, whether the key lies below, in which memtable's time it was last read, and whose it is, which
+/// is never 0.
 const CLOCK: u64 = 0b011;
 const BELOW: u64 = 0b100;
 const READ_IN: u64 = 0xff << READ_IN_SHIFT;
 const READ_IN_SHIFT: u32 = 3;
 const NAME: u64 = !(CLOCK | BELOW | READ_IN);
-/// Numbers of memtables that [`READ_IN`] tells apart; 0 is a key that was not read. One that was read as many memtables
-/// ago, and has been tracked since, is taken for one that was read just now.
+/// Numbers of memtables that [`READ_IN`] tells apart; 0 is a key that was not read since a write of it counted. One
+/// that was read as many memtables ago, and has been tracked since, is taken for one that was read just now.
 const MEMTABLES: u64 = 255;
 /// Clock values.
 pub(crate) const CLOCKS: usize = 4;
@@ -156,8 +157,8 @@ impl Tracker {
         self.seed
     }
 
-    /// Its entries, in no order that means anything, without when they were read: memtables are numbered anew when a store
-    /// is opened.
+    /// Its entries, in no order that means anything, without when they were read: memtables are numbered anew when a
+    /// store is opened.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries().map(|word| word & !READ_IN)
     }
@@ -208,7 +209,7 @@ impl Tracker {
         Asked { clock: self.clock(hash), count: self.sketch.count(self.mixed(hash)) }
     }
 
-    /// Whether a key was asked for about as often as can be told: no more can be left of a count that was just halved.
+    /// Whether a key was asked for about as often as can be told: a full count that was just halved still is.
     pub(crate) fn is_hottest(&self, hash: u64) -> bool {
         self.sketch.count(self.mixed(hash)) >= sketch::COUNT_MAX / 2
     }
@@ -349,9 +350,10 @@ mod tests {
             let (once, twice) = ((Some(0), 1), (Some(3), 2));
             assert_eq!(keys.map(known), [once, once, twice, twice, once], "{memtable}");
             assert_eq!(tracker.tracked().1, 0, "{memtable}");
-            // None is in a word with a later one's mark.
+            // Whoever is written long afterwards counts, and is not taken for one that was just read 255 memtables on.
             keys.into_iter().for_each(|i| tracker.written(key(i), memtable + 100));
-            assert_eq!(known(alone), twice);
+            let thrice = (Some(3), 3);
+            assert_eq!(keys.map(known), [twice, twice, thrice, thrice, twice], "{memtable}");
         }
     }
 
