@@ -443,11 +443,9 @@ impl Engine {
         let catalog = self.catalog.lock();
         self.install(&catalog, |current| {
             let memtable = std::mem::replace(&mut current.active, memtable);
-            let (first_log, of_memtable) = (current.active_log, current.active_number);
-            current
-                .sealed
-                .insert(0, Sealed { memtable, first_log, last_seq, announced, number: of_memtable });
-            current.active_log = number;
+            let first_log = std::mem::replace(&mut current.active_log, number);
+            let number = current.active_number;
+            current.sealed.insert(0, Sealed { memtable, first_log, last_seq, announced, number });
             current.active_number += 1;
         });
         drop(catalog);
