@@ -33,6 +33,23 @@ fn sector_bytes(file: &File) -> u32 {
     }
 }
 
+/// Makes a directory that is missing, its parents first. Each new name must outlive a power cut like the files that will
+/// be under it.
+fn make(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    make(parent)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        // By somebody else, a moment ago.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    File::open(parent)?.sync_all()
+}
+
 /// A directory of the operating system.
 #[derive(Debug)]
 pub struct FileDirectory {
@@ -48,13 +65,7 @@ impl FileDirectory {
     /// What the operating system says: no permission, a file of that name, a read-only medium.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        if !path.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-            // The new name must outlive a power cut like the files that will be under it.
-            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-                File::open(parent)?.sync_all()?;
-            }
-        }
+        make(path)?;
         Ok(Self { handle: File::open(path)?, path: path.to_owned(), transfers: None })
     }
 

@@ -21,6 +21,8 @@ pub struct Region {
     memory: Box<dyn Memory>,
     /// Held for a look-up in the map, never while anything waits.
     space: Mutex<Space>,
+    /// Where the kernel writes pages back: that has failed once. Held while it does.
+    has_failed: Mutex<bool>,
 }
 
 /// Pages of a region that nobody else has, in a few pieces where there were not as many in one.
@@ -37,7 +39,7 @@ impl Region {
     /// All of `memory`, free.
     pub fn new(memory: Box<dyn Memory>) -> Arc<Self> {
         let bytes = memory.bytes() - memory.bytes() % PAGE_BYTES;
-        Arc::new(Self { memory, space: Mutex::new(Space::new(bytes)) })
+        Arc::new(Self { memory, space: Mutex::new(Space::new(bytes)), has_failed: Mutex::new(false) })
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
@@ -112,9 +114,27 @@ impl Region {
         Ok(extent)
     }
 
-    /// Makes what was stored to these ranges durable.
+    /// Makes what was stored to these ranges durable. Where the kernel writes pages back, it tells of one that it could
+    /// not write once, to whoever asks next, of whatever pages: so after an error no later call can be believed.
+    ///
+    /// # Errors
+    /// What the medium says, or has said.
     pub(super) fn persist(&self, ranges: &[Range<u64>]) -> io::Result<()> {
-        if planted::leaves_out(LeftOut::Extents) { Ok(()) } else { self.memory.persist(ranges) }
+        if planted::leaves_out(LeftOut::Extents) {
+            return Ok(());
+        }
+        if self.memory.persistence() != Persistence::Msync {
+            return self.memory.persist(ranges);
+        }
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_failed {
+            return Err(io::Error::other(
+                "an earlier write-back has failed, and nobody knows of which pages",
+            ));
+        }
+        let persisted = self.memory.persist(ranges);
+        *has_failed = persisted.is_err();
+        persisted
     }
 }
 

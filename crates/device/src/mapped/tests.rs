@@ -264,6 +264,78 @@ fn a_file_whose_sync_has_failed_is_never_viewed() {
     assert_eq!(file.view().unwrap().unwrap()[..], [7; 5000]);
 }
 
+/// Memory that the kernel writes back, which says once that it could not.
+#[derive(Debug)]
+struct WrittenBackByPages {
+    memory: Box<dyn Memory>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Memory for WrittenBackByPages {
+    fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    #[expect(unsafe_code, reason = "as of the other")]
+    unsafe fn store(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: as of the caller.
+        unsafe { self.memory.store(at, bytes) }
+    }
+
+    #[expect(unsafe_code, reason = "as of the other")]
+    unsafe fn load(&self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        // SAFETY: as of the caller.
+        unsafe { self.memory.load(at, buffer) }
+    }
+
+    #[expect(unsafe_code, reason = "as of the other")]
+    unsafe fn view(&self, ranges: &[Range<u64>], holder: Arc<dyn Holder>) -> io::Result<View> {
+        // SAFETY: as of the caller.
+        unsafe { self.memory.view(ranges, holder) }
+    }
+
+    fn write_back(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        match self.fails.swap(false, Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Other.into()),
+            false => self.memory.write_back(ranges),
+        }
+    }
+
+    fn fence(&self, ranges: &[Range<u64>]) -> io::Result<()> {
+        self.memory.fence(ranges)
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.memory.check()
+    }
+
+    fn place(&self) -> String {
+        self.memory.place()
+    }
+
+    fn persistence(&self) -> Persistence {
+        Persistence::Msync
+    }
+}
+
+#[test]
+fn once_the_kernel_could_not_write_a_page_back_nobody_believes_it_any_more() {
+    let disk = simulated();
+    let memory = disk.memory(0, "PMEM", MIB);
+    memory.allot().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let region = Region::new(Box::new(WrittenBackByPages { memory, fails: fails.clone() }));
+    let directory = MappedDirectory::new(disk.directory(0), region, PREFIXES, None);
+    let [whole, one, other] = ["data-1", "data-2", "data-3"].map(|name| create(&directory, name));
+    [&whole, &one, &other].into_iter().for_each(|file| file.write_at(&[7; 5000], 0).unwrap());
+    whole.sync().unwrap();
+    // The page may be the other's, whom nobody tells.
+    fails.store(true, Ordering::Relaxed);
+    one.sync().unwrap_err();
+    assert!(other.sync().is_err() && other.view().is_err());
+    assert_eq!(whole.view().unwrap().unwrap()[..], [7; 5000]);
+}
+
 #[test]
 fn of_memory_only_the_lines_that_were_persisted_are_sure() {
     const BYTES: u64 = 4096;
