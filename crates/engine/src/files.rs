@@ -13,7 +13,7 @@ use crate::log::{BatchEntries, RecordReader, Replayed, Step, check_manifest_end,
 use crate::options::{Create, Options};
 use crate::store::{Object, SHAPE_BYTES, Slab, SlabMeta, SlabState, decode_slot};
 use crate::table::{Table, describe_meta, walk_alone};
-use crate::tier::{MEMORY_NAME, Tiers, open_directory};
+use crate::tier::{MEMORY_NAME, Tiers, open_directories};
 use crate::version::Edit;
 use crate::version::superblock::Superblock;
 use cuesta_device::{Access, Cause, Device, Directory, FileDirectory};
@@ -95,8 +95,7 @@ pub(crate) fn here(options: &Options) -> Result<(Options, World)> {
     let options = Options { create: Create::Never, ..options.clone() };
     options.validate()?;
     let sched = Sched::real(1);
-    let open = |tier| open_directory(&sched, &options, tier);
-    let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let directories = open_directories(&sched, &options)?;
     Ok((options, World { sched, directories }))
 }
 

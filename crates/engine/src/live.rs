@@ -19,6 +19,8 @@ use cuesta_sched::atomic::{AtomicBool, Ordering};
 use cuesta_sched::{Priority, Thread};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -30,7 +32,7 @@ const SOCKET_NAME: &str = "live.sock";
 const PRIVATE_NAME: &str = "live.new";
 /// Longest question: a key in hexadecimal, and a keyspace's name.
 const QUESTION_BYTES_MAX: u64 = 256 << 10;
-/// How long a client may take.
+/// How long a client may take, all in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What can be asked.
@@ -120,6 +122,8 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
 pub(crate) struct Live {
     path: PathBuf,
     stopping: Arc<AtomicBool>,
+    /// The socket that it listens at.
+    listening: UnixStream,
     thread: Option<Thread>,
 }
 
@@ -127,23 +131,23 @@ impl Live {
     /// Answers for `engine` in its first tier's directory, which the caller has locked; `None` where no socket can be.
     pub(crate) fn start(engine: &Arc<Engine>, fast: &Path) -> Option<Self> {
         let (path, listener) = bind(fast).ok()?;
+        let listening = OwnedFd::from(listener.try_clone().ok()?).into();
         let stopping = Arc::new(AtomicBool::new(false));
         let (engine, stop) = (engine.clone(), stopping.clone());
         let sched = engine.sched.clone();
         let body = move || serve(&engine, &listener, &stop);
         let thread = sched.spawn("cuesta-live", Priority::Normal, body).ok();
-        Some(Self { path, stopping, thread })
+        Some(Self { path, stopping, listening, thread })
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
+        // Wakes it without a descriptor and a name, which may lack. It has the engine, and so has to be gone.
+        drop(self.listening.shutdown(Shutdown::Both));
         if let Some(thread) = self.thread.take() {
-            // Wakes it; where that fails the socket is gone, and it with it only at the process's end.
-            if UnixStream::connect(&self.path).is_ok() {
-                thread.join();
-            }
+            thread.join();
         }
         // What cannot be removed is replaced by the next open.
         drop(fs::remove_file(&self.path));
@@ -171,19 +175,52 @@ fn serve(engine: &Engine, listener: &UnixListener, stopping: &AtomicBool) {
         if stopping.load(Ordering::Acquire) {
             return;
         }
-        // A client that goes away, or sends no question in time, is not missed.
-        if let Ok(stream) = stream {
-            drop(answer(engine, &stream, &mut last));
+        match stream {
+            // A client that goes away, or sends no question in time, is not missed.
+            Ok(stream) => drop(answer(engine, &stream, &mut last)),
+            // The process has no descriptor left, say: it may have one soon.
+            Err(_) => engine.sched.sleep(PATIENCE / 10),
         }
     }
 }
 
+/// A connection, until a moment.
+struct Patient<'a> {
+    stream: &'a UnixStream,
+    engine: &'a Engine,
+    until: Duration,
+}
+
+impl Patient<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_sub(self.engine.sched.now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Patient<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 fn answer(engine: &Engine, stream: &UnixStream, last: &mut Option<(Duration, Stats)>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut patient = Patient { stream, engine, until: engine.sched.now() + PATIENCE };
     let mut line = String::new();
-    BufReader::new(stream.take(QUESTION_BYTES_MAX)).read_line(&mut line)?;
-    let answer = match Question::parse(line.trim_end()) {
+    BufReader::new((&mut patient).take(QUESTION_BYTES_MAX)).read_line(&mut line)?;
+    let answer = match Question::parse(line.strip_suffix('\n').unwrap_or(&line)) {
         None => Err(Error::invalid("the question is not understood")),
         Some(Question::Stats) => Ok(engine.stats().to_string()),
         Some(Question::Top) => {
@@ -195,11 +232,11 @@ fn answer(engine: &Engine, stream: &UnixStream, last: &mut Option<(Duration, Sta
         }
         Some(Question::Explain { keyspace, key }) => explain(engine, keyspace.as_deref(), &key),
     };
-    let mut stream = stream;
-    match answer {
-        Ok(answer) => write!(stream, "ok\n{answer}"),
-        Err(error) => writeln!(stream, "error\n{error}"),
-    }
+    let answer = match answer {
+        Ok(answer) => format!("ok\n{answer}"),
+        Err(error) => format!("error\n{error}\n"),
+    };
+    patient.write_all(answer.as_bytes())
 }
 
 fn explain(engine: &Engine, keyspace: Option<&str>, key: &[u8]) -> Result<String> {

@@ -479,6 +479,10 @@ impl Options {
                 format!("{name} is {value}; it must be from {low} to {high}"),
             )
         };
+        let sized = |name: &str, bytes: u64, low: u64, high: u64| {
+            let [is, least, most] = [bytes, low, high].map(Size);
+            check((low..=high).contains(&bytes), format!("{name} is {is}; it must be from {least} to {most}"))
+        };
         check(!self.tiers.is_empty(), "tiers is empty; name at least one directory".to_owned())?;
         if let Some(profile) = self.profile.filter(|profile| profile.has_store()) {
             let message = format!("profile {profile} needs a fast and a capacity tier; name two directories");
@@ -490,9 +494,9 @@ impl Options {
             return Err(Error::invalid(message));
         }
         between("the number of tiers", self.tiers.len() as u64, 1, 8)?;
-        between("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
+        sized("memory_bytes", self.memory_bytes, MEMORY_BYTES_MIN, 1 << 46)?;
         for (i, tier) in self.tiers.iter().enumerate() {
-            between(&format!("tiers[{i}].capacity_bytes"), tier.capacity_bytes, TIER_BYTES_MIN, 1 << 60)?;
+            sized(&format!("tiers[{i}].capacity_bytes"), tier.capacity_bytes, TIER_BYTES_MIN, 1 << 60)?;
             between(&format!("tiers[{i}].filter_bits_per_key"), tier.filter_bits_per_key.into(), 0, 32)?;
             let (least, most) = (SECTOR_BYTES_MIN.into(), ALIGNMENT as u64);
             between(&format!("tiers[{i}].sector_bytes"), tier.sector_bytes.into(), least, most)?;
@@ -502,7 +506,7 @@ impl Options {
                 return Err(Error::invalid(why));
             }
             if let Some(rate) = tier.background_bytes_per_second {
-                between(&format!("tiers[{i}].background_bytes_per_second"), rate, MIB, 1 << 40)?;
+                sized(&format!("tiers[{i}].background_bytes_per_second"), rate, MIB, 1 << 40)?;
             }
             if tier.persistent_memory {
                 let message = format!("tiers[{i}] is persistent memory; for now that is a store's only tier");
@@ -515,26 +519,29 @@ impl Options {
             check(!twice, format!("tiers[{i}].path {} is named twice", tier.path.display()))?;
         }
         let memtable = self.memtable_bytes();
-        between("memtable_bytes", memtable, MEMTABLE_BYTES_MIN, self.memory_bytes / 4)?;
+        sized("memtable_bytes", memtable, MEMTABLE_BYTES_MIN, self.memory_bytes / 4)?;
         let fast = self.tiers[0].capacity_bytes;
         check(
             memtable <= fast / 8 && self.log_bytes() <= fast / 8 * 7,
             format!(
-                "memtable_bytes is {memtable}, which needs {} bytes of log on the first tier; give that more than its \
-                 {fast} bytes, or take a memtable of at most an eighth of it",
-                self.log_bytes()
+                "the first tier has {}; memtables of {} need {} of log there, which may be seven eighths of it at most: \
+                 give it more, or set memtable_bytes to less",
+                Size(fast),
+                Size(memtable),
+                Size(self.log_bytes())
             ),
         )?;
         let least = self.log_bytes() + self.beside_slabs_bytes() + SLABS_MEMTABLES_MIN * memtable;
         let message = format!(
-            "the first tier has {fast} bytes; with memtables of {memtable} bytes, profile prismdb needs {least}: give it more, \
-             or set memtable_bytes to less"
+            "the first tier has {fast} bytes; with memtables of {}, profile prismdb needs {least}: give it more, or set \
+             memtable_bytes to less",
+            Size(memtable)
         );
         check(!self.has_store() || least <= fast, message)?;
         between("tracked_percent", self.tracked_percent.into(), 1, 100)?;
         between("pinned_percent", self.pinned_percent.unwrap_or(0).into(), 0, 100)?;
-        between("table_bytes", self.table_bytes, 32 << 10, 1 << 32)?;
-        between("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
+        sized("table_bytes", self.table_bytes, 32 << 10, 1 << 32)?;
+        sized("block_bytes", self.block_bytes.into(), 512, 64 << 10)?;
         between("level_ratio", self.level_ratio.into(), 2, 100)?;
         let (least, most) = Self::RUNS_MAX_ALLOWED.into_inner();
         between("runs_max", self.runs_max.into(), least.into(), most.into())?;
@@ -550,11 +557,31 @@ impl Options {
         between("level0_stop", self.level0_stop.into(), u64::from(self.level0_slow) + 1, 20_000)?;
         between("open_tables_max", self.open_tables_max.unwrap_or(8).into(), 8, u64::from(u32::MAX))?;
         between("background_threads", self.background_threads.into(), 1, 8)?;
-        between("read_ahead_bytes", self.read_ahead_bytes.into(), 4096, 16 * MIB)?;
+        sized("read_ahead_bytes", self.read_ahead_bytes.into(), 4096, 16 * MIB)?;
         if let Durability::Interval(limit) = self.durability {
             between("durability interval in ms", limit.as_millis() as u64, 1, 3_600_000)?;
         }
         Ok(())
+    }
+}
+
+/// Bytes for people.
+#[derive(Debug)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].into_iter();
+        let mut unit = units.next().unwrap_or_default();
+        for larger in units {
+            if value < 1024.0 {
+                break;
+            }
+            (value, unit) = (value / 1024.0, larger);
+        }
+        let text = if unit == "B" { format!("{value} {unit}") } else { format!("{value:.1} {unit}") };
+        f.pad(&text)
     }
 }
 
@@ -589,7 +616,7 @@ mod tests {
         refuse(|o| o.tiers[0].sector_bytes = 1000, "no power of two");
         refuse(
             |o| (o.tiers[0].capacity_bytes, o.memtable_bytes) = (100 * MIB, Some(32 * MIB)),
-            "bytes of log on the first tier",
+            "of log there",
         );
         let small = Options { tiers: vec![TierOptions::fast("x", 100 * MIB)], ..Options::default() };
         small.validate().unwrap();

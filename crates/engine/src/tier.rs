@@ -76,16 +76,34 @@ pub fn mapped_tier(
     MappedDirectory::new(files, region, IN_MEMORY, Some(OwnFiles { prefixes: MAPPED_ALONE, map }))
 }
 
-/// Opens a tier's directory of the operating system, made first if it is missing and may be.
+/// Opens the tiers' directories of the operating system, made first if they are missing and may be. Of a store that is
+/// there none is made: one that is missing may be on a medium that is not mounted.
 ///
 /// # Errors
-/// `NotFound`, `Locked` and `Io`.
-pub(crate) fn open_directory(
+/// `NotFound`, or `Corrupt` where others of the store's are there; `Locked` and `Io`.
+pub(crate) fn open_directories(sched: &Sched, options: &Options) -> Result<Vec<Arc<dyn Directory>>> {
+    let is_of_store = |tier: &&TierOptions| tier.path.join(SUPERBLOCK_NAME).try_exists().unwrap_or(false);
+    let there = options.tiers.iter().find(is_of_store).map(|tier| tier.path.display());
+    let make = options.create != Create::Never && there.is_none();
+    let open = |tier| open_directory(sched, options, tier, make);
+    let missing = |tier: &TierOptions, error: Error| match &there {
+        Some(there) if *error.kind() == ErrorKind::NotFound => {
+            let superblock = tier.path.join(SUPERBLOCK_NAME).display().to_string();
+            let why =
+                format!("there is no tier here of the store in {there}; is it mounted, or in another place?");
+            Error::corrupt(superblock, 0, why)
+        }
+        _ => error,
+    };
+    options.tiers.iter().map(|tier| open(tier).map_err(|error| missing(tier, error))).collect()
+}
+
+fn open_directory(
     sched: &Sched,
     options: &Options,
     tier: &TierOptions,
+    make: bool,
 ) -> Result<Arc<dyn Directory>> {
-    let make = options.create != Create::Never;
     let opened =
         if make { FileDirectory::open(&tier.path) } else { FileDirectory::open_existing(&tier.path) };
     let place = tier.path.display();

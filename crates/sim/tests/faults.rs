@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the assertion")]
 
 use cuesta::{Db, Durability, ErrorKind, Range, StoreState, World};
-use cuesta_device::sim::{Effect, Fault, SimConfig, SimDisk, SyncFailure};
+use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk, Survival, SyncFailure};
 use cuesta_sched::{Rng, Sched};
 use cuesta_sim::{options, world};
+use std::time::Duration;
 
 fn small() -> cuesta::Options {
     options(3, Durability::Os)
@@ -65,6 +66,97 @@ fn a_full_capacity_resumes_without_a_reopen() {
         assert!(fill(&db) > full_at + 100);
         db.scan(Range::all()).unwrap().for_each(|pair| drop(pair.unwrap()));
     });
+}
+
+#[test]
+fn of_a_superblock_one_copy_is_enough_where_the_medium_cannot_read_the_other() {
+    let sched = Sched::simulated(5);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    sched.run(|| {
+        open(&sched, &disk).unwrap().close().unwrap();
+        for bytes in [0..4096, 4096..8192, 0..8192] {
+            let fault = |tier| {
+                let fault = Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Read).named("CUESTA");
+                fault.in_tier(tier).touching(bytes.clone()).since(1)
+            };
+            for tiers in [&[0][..], &[1], &[0, 1]] {
+                disk.set_faults(tiers.iter().map(|tier| fault(*tier)).collect());
+                match open(&sched, &disk) {
+                    Ok(db) if bytes.end - bytes.start == 4096 => db.close().unwrap(),
+                    opened => assert!(opened.unwrap_err().is_corrupt() && bytes.end - bytes.start > 4096),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_to_be_durable_in_an_interval_is_so_whatever_the_store_does_otherwise() {
+    for (own, asked) in [("os", 10), ("interval:60000", 10), ("interval:10", 60000)] {
+        let sched = Sched::simulated(6);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        sched.run(|| {
+            let options = cuesta::Options { durability: own.parse().unwrap(), ..small() };
+            let open = |disk: &SimDisk| Db::open_in(&options, world(&sched, disk, &options)).unwrap();
+            let db = open(&disk);
+            let mut batch = cuesta::Batch::new();
+            batch.put(b"a", b"1");
+            db.write_with(batch, Durability::Interval(Duration::from_millis(asked))).unwrap();
+            sched.sleep(Duration::from_millis(asked + 100));
+            let after = disk.after_cut(Survival::None, &mut Rng::new(1)).on(&sched);
+            drop(db);
+            assert!(open(&after).get(b"a").unwrap().is_some(), "{own} {asked}");
+        });
+    }
+}
+
+#[test]
+fn files_that_cannot_be_removed_are_no_jobs_failure_and_go_later() {
+    // A log that is to go may be filled again instead, so whether some pile up is chance.
+    let piled_up: Vec<usize> = (0..6).map(files_go_later).collect();
+    assert!(piled_up.iter().sum::<usize>() > 4, "{piled_up:?}");
+}
+
+/// Refuses the removal of files for a while; how many more logs there were at the end of it.
+fn files_go_later(seed: u64) -> usize {
+    let sched = Sched::simulated(seed);
+    let disk = SimDisk::new(&sched, 2, SimConfig::default());
+    let mut options = small();
+    options.tiers[0].capacity_bytes = 64 << 20;
+    sched.run(|| {
+        let open = || Db::open_in(&options, world(&sched, &disk, &options)).unwrap();
+        let db = open();
+        let write = |db: &Db, round: u8| {
+            (0..4000).for_each(|i| assert!(db.put(format!("key{i:04}"), [round; 1000]).is_ok()));
+            db.flush().unwrap();
+            db.wait_for_background().unwrap();
+        };
+        let files = || {
+            let all: Vec<_> = (0..2).flat_map(|tier| disk.files(tier)).map(|file| file.name).collect();
+            ["data-", "log-"].map(|kind| all.iter().filter(|name| name.starts_with(kind)).count())
+        };
+        let used = |db: &Db| db.stats().tiers.iter().map(|tier| tier.used_bytes).sum::<u64>();
+        (1..3).for_each(|round| write(&db, round));
+        let before = files();
+        let refused = |kind| Fault::new(Effect::Fail(Failure::Io)).on(OpKind::Remove).named(kind).since(1);
+        disk.set_faults(["data-", "meta-", "log-"].map(refused).to_vec());
+        write(&db, 3);
+        let during = files();
+        assert!(during[0] > before[0] + 5, "{before:?} {during:?}");
+        assert_eq!(db.stats().state, StoreState::Open);
+        disk.set_faults(Vec::new());
+        write(&db, 4);
+        let after = files();
+        let tables: u64 = db.stats().levels.iter().map(|level| level.tables).sum();
+        assert!(after[0] as u64 <= tables + 2 && after[1] <= before[1] + 1, "{before:?} {after:?} {tables}");
+        // The room of each was given back once.
+        let counted = used(&db);
+        db.close().unwrap();
+        let db = open();
+        assert!(counted.abs_diff(used(&db)) < 1 << 20, "{counted} {}", used(&db));
+        db.close().unwrap();
+        during[1].saturating_sub(before[1])
+    })
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use cuesta::{Batch, Cause, Db, Durability, ErrorKind, Options, Range};
 use cuesta_device::sim::{Effect, Failure, Fault, OpKind, SimConfig, SimDisk, Survival};
-use cuesta_sched::{Rng, Sched};
+use cuesta_sched::{Priority, Rng, Sched};
 use cuesta_sim::{Kind, options_of, world};
 use std::time::Duration;
 
@@ -127,6 +127,33 @@ fn a_synced_write_in_a_slot_survives_a_power_cut_with_all_before_it() {
         assert!(torn > 0, "no cut has torn a slot");
         drop(db);
     });
+}
+
+#[test]
+fn what_is_written_while_the_store_closes_does_not_keep_it_from_being_opened() {
+    let mut last_in_slots = 0;
+    for seed in 0..60 {
+        let sched = Sched::simulated(seed);
+        let disk = SimDisk::new(&sched, 2, SimConfig::default());
+        sched.run(|| {
+            let db = ready(&sched, &disk);
+            let writer = db.default_keyspace().clone();
+            let body = move || {
+                let mut i = 0;
+                while writer.put(key(i), [1; 100]).is_ok() {
+                    i += 1;
+                }
+            };
+            let thread = sched.spawn("writer", Priority::Normal, body).unwrap();
+            sched.sleep(Duration::from_millis(seed));
+            last_in_slots += u64::from(in_slots(&db) > 0);
+            db.close().unwrap();
+            let after = disk.after_cut(Survival::None, &mut Rng::new(seed)).on(&sched);
+            thread.join();
+            open(&sched, &after, &log_free()).close().unwrap();
+        });
+    }
+    assert!(last_in_slots > 30);
 }
 
 #[test]

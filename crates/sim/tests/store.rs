@@ -612,6 +612,14 @@ fn originals_answer(sched: &Sched, disk: &SimDisk) -> bool {
         let scan = || db.scan(Range::from(&first[..]..&end)).unwrap().map(|pair| pair.unwrap().0);
         assert!(scan().eq([first.clone(), last.clone()]) && scan().rev().eq([last.clone(), first.clone()]));
     }
+    // Nor does a copy become more than that when its key is written while a snapshot sees it.
+    let snapshot = db.snapshot().unwrap();
+    copies.iter().for_each(|i| assert!(db.put(many(*i), b"newer").is_ok()));
+    db.flush().unwrap();
+    assert!(copies.iter().all(|i| snapshot.get(many(*i)).unwrap().unwrap()[..] == value(*i, 1)));
+    let newer = db.scan(Range::all()).unwrap().filter(|pair| pair.as_ref().unwrap().1[..] == b"newer"[..]);
+    assert_eq!(newer.count(), copies.len());
+    drop(snapshot);
     fill_with(&db, 3000);
     db.close().unwrap();
     true

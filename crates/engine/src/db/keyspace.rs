@@ -58,14 +58,16 @@ impl Keyspace {
         let mut short = [0u8; 128];
         let id = self.state.id.0.to_be_bytes();
         let len = id.len() + key.len();
-        match short.get_mut(..len) {
+        let found = match short.get_mut(..len) {
             Some(whole) => {
                 whole[..id.len()].copy_from_slice(&id);
                 whole[id.len()..].copy_from_slice(key);
                 self.engine.get(whole, at)
             }
             None => self.engine.get(&self.state.id.key(key), at),
-        }
+        };
+        // What is not there may have gone with the keyspace.
+        self.state.check().and(found)
     }
 
     /// As [`crate::Db::explain`].
@@ -89,7 +91,8 @@ impl Keyspace {
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
         self.state.gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
         let keys: Vec<_> = keys.iter().map(|key| self.state.id.key(key.as_ref())).collect();
-        self.engine.get_many(&keys, at)
+        let found = self.engine.get_many(&keys, at);
+        self.state.check().and(found)
     }
 
     /// As [`crate::Db::put`].
@@ -123,7 +126,7 @@ impl Keyspace {
         self.engine.check_open()?;
         self.engine.operations.scanned();
         let hold = hold.unwrap_or_else(|| Hold::new(&self.engine));
-        Ok(Scan::new(hold, range.in_keyspace(self.state.id), range.limit()))
+        Ok(Scan::new(hold, self.state.clone(), range.in_keyspace(self.state.id), range.limit()))
     }
 
     /// As [`crate::Db::cursor`].
@@ -136,7 +139,8 @@ impl Keyspace {
         self.engine.check_open()?;
         self.engine.operations.scanned();
         let hold = hold.unwrap_or_else(|| Hold::new(&self.engine));
-        Ok(Cursor::new(Walk::new(hold, range.in_keyspace(self.state.id), range.limit()), self.state.id))
+        let walk = Walk::new(hold, self.state.clone(), range.in_keyspace(self.state.id), range.limit());
+        Ok(Cursor::new(walk, self.state.id))
     }
 
     /// What it was asked, since it was made.

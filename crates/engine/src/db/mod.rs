@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::live::Live;
 use crate::options::{Durability, Options};
-use crate::tier::open_directory;
+use crate::tier::open_directories;
 use crate::value::Value;
 use crate::version::catalog::NAME_BYTES_MAX;
 use cuesta_sched::Sched;
@@ -126,7 +126,8 @@ impl Db {
         self.write_with(batch, self.engine.options.durability)
     }
 
-    /// As [`Db::write`], with a durability of its own.
+    /// As [`Db::write`], with a durability of its own. An interval that is shorter than the store's, or where the store
+    /// has none, counts as [`Durability::Sync`].
     pub fn write_with(&self, batch: Batch, durability: Durability) -> Result<u64> {
         batch.commit(&self.engine, durability)
     }
@@ -175,7 +176,8 @@ impl Db {
         &self.default
     }
 
-    /// Drops a keyspace and everything in it, durably. Its space is freed by merges; its name is free at once.
+    /// Drops a keyspace and everything in it, durably. Its space is freed by merges; its name is free at once. Whoever
+    /// walks over it, by a snapshot or not, gets `NotFound` from then on.
     ///
     /// # Errors
     /// `NotFound`.
@@ -254,8 +256,7 @@ fn world(options: &Options) -> Result<World> {
     // Before anything is made.
     options.validate()?;
     let sched = Sched::real(random_seed());
-    let open = |tier| open_directory(&sched, options, tier);
-    let directories = options.tiers.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let directories = open_directories(&sched, options)?;
     Ok(World { sched, directories })
 }
 

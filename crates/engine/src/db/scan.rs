@@ -5,13 +5,15 @@ use crate::engine::iterate::{Hold, KeyRange, Walk};
 use crate::error::Result;
 use crate::key::KeyspaceId;
 use crate::value::Value;
+use crate::version::KeyspaceState;
 use std::sync::Arc;
 
-/// Pairs of a range, from either end. Ends with the store's `Closed` error if that is closed; once it has failed, it
-/// stays in error.
+/// Pairs of a range, from either end. Ends with the store's `Closed` error if that is closed, and with `NotFound` if
+/// its keyspace is dropped; once it has failed, it stays in error.
 #[derive(Debug)]
 pub struct Scan {
     hold: Arc<Hold>,
+    keyspace: Arc<KeyspaceState>,
     range: KeyRange,
     limit: Option<u64>,
     left: u64,
@@ -24,10 +26,16 @@ pub struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(hold: Arc<Hold>, range: KeyRange, limit: Option<u64>) -> Self {
+    pub(super) fn new(
+        hold: Arc<Hold>,
+        keyspace: Arc<KeyspaceState>,
+        range: KeyRange,
+        limit: Option<u64>,
+    ) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         Self {
             hold,
+            keyspace,
             range,
             limit,
             left,
@@ -47,7 +55,9 @@ impl Scan {
             true => (&mut self.front, &self.last_front),
             false => (&mut self.back, &self.last_back),
         };
-        let walk = end.get_or_insert_with(|| Walk::new(self.hold.clone(), self.range.clone(), self.limit));
+        let walk = end.get_or_insert_with(|| {
+            Walk::new(self.hold.clone(), self.keyspace.clone(), self.range.clone(), self.limit)
+        });
         let moved = match (forward, last.is_some()) {
             (true, false) => walk.first(),
             (true, true) => walk.next(),

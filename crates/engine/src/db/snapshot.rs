@@ -9,7 +9,8 @@ use crate::value::Value;
 use crate::version::KeyspaceState;
 use std::sync::Arc;
 
-/// A repeatable view of all keyspaces. While it lives, merges keep what it sees. Cheap to clone.
+/// A repeatable view of all keyspaces. While it lives, merges keep what it sees, but for keyspaces that are dropped.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     hold: Arc<Hold>,

@@ -349,20 +349,20 @@ impl Engine {
     /// Starts the workers.
     pub(crate) fn start_background(self: &Arc<Self>) -> Result<()> {
         let fail = |source| Error::io("start a background thread", source);
-        let mut threads = Vec::new();
+        // Each is on the list at once: whoever gives up after a later one could not be started ends those that were.
+        let start = |name: &str, priority, body: Box<dyn FnOnce() + Send>| {
+            let thread = self.sched.spawn(name, priority, body).map_err(fail)?;
+            self.background.state.lock().threads.push(thread);
+            Ok(())
+        };
         for i in 0..self.options.background_threads {
             let engine = self.clone();
-            let body = move || engine.work();
-            threads.push(
-                self.sched.spawn(&format!("cuesta-work-{i}"), Priority::Background, body).map_err(fail)?,
-            );
+            start(&format!("cuesta-work-{i}"), Priority::Background, Box::new(move || engine.work()))?;
         }
         if let Durability::Interval(interval) = self.options.durability {
             let engine = self.clone();
-            let body = move || engine.sync_regularly(interval);
-            threads.push(self.sched.spawn("cuesta-sync", Priority::Normal, body).map_err(fail)?);
+            start("cuesta-sync", Priority::Normal, Box::new(move || engine.sync_regularly(interval)))?;
         }
-        self.background.state.lock().threads.extend(threads);
         Ok(())
     }
 
@@ -405,7 +405,7 @@ impl Engine {
             // A job that panics must not leave writers waiting for what nobody does any more: the store is closed for
             // writes, and says why.
             let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(panicked(&*panic)));
-            let result = self.tables.collect_garbage().and(result);
+            self.tables.collect_garbage();
             self.job_ended(&job, result);
         }
     }

@@ -35,7 +35,8 @@ impl Engine {
     ///
     /// # Errors
     /// `Full` when the manifest has no room: nothing changed. Any other failure closes the store for writes, since
-    /// nobody can know whether the edit is on media.
+    /// nobody can know whether the edit is on media; or it is an edit that does not fit what exists, which must not get
+    /// there, since no later open would get past it.
     pub(super) fn commit(
         &self,
         root: &mut Root,
@@ -43,17 +44,18 @@ impl Engine {
         change: impl FnOnce(&mut Current),
     ) -> Result<()> {
         self.check_writable()?;
-        {
+        let fitting = {
             let catalog = self.catalog.lock();
             edit.next_file = Some(catalog.next_file);
             edit.last_seq = Some(self.visible().max(catalog.last_seq));
-        }
-        let applied = root.manifest.append(&edit).and_then(|()| {
+            catalog.fit(&edit, &self.tables)
+        };
+        let fitting = fitting.inspect_err(|error| self.fail(error))?;
+        let applied = root.manifest.append(&edit).map(|()| {
             let mut catalog = self.catalog.lock();
-            let gone = catalog.apply(&edit, &self.tables)?;
+            let gone = catalog.take_in(&edit, fitting, &self.tables);
             self.install(&catalog, change);
             gone.mark();
-            Ok(())
         });
         root.count(self.tiers.fast());
         if let Err(error) = applied {

@@ -23,7 +23,7 @@ use crate::planted::{self, Bug};
 use crate::range_tombstones::Erased;
 use crate::store::StoreCursor;
 use crate::table::{Fill, ReadAhead, TableCursor};
-use crate::version::{Layer, Spot, TableHandle};
+use crate::version::{KeyspaceState, Layer, Spot, TableHandle};
 use cuesta_device::Cause;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -314,6 +314,8 @@ impl Drop for Hold {
 #[derive(Debug)]
 pub(crate) struct Walk {
     hold: Arc<Hold>,
+    /// Whose keys they are: once it is dropped they go, whoever holds them.
+    keyspace: Arc<KeyspaceState>,
     range: KeyRange,
     /// Entries that will be asked for, if that is known.
     limit: Option<u64>,
@@ -343,13 +345,19 @@ enum Side {
 }
 
 impl Walk {
-    pub(crate) fn new(hold: Arc<Hold>, range: KeyRange, limit: Option<u64>) -> Self {
+    pub(crate) fn new(
+        hold: Arc<Hold>,
+        keyspace: Arc<KeyspaceState>,
+        range: KeyRange,
+        limit: Option<u64>,
+    ) -> Self {
         let engine = hold.engine.clone();
         let current = engine.current.load();
         let erased = current.erased();
         let merge = Merge::new(engine.sources(&current, &range, limit, (&erased, hold.seq)));
         Self {
             hold,
+            keyspace,
             range,
             limit,
             generation: current.generation,
@@ -474,7 +482,9 @@ impl Walk {
             }
             let worked = work(self);
             // What was copied out of memory that was lost meanwhile is worth nothing, and an error says less.
-            engine.check_memory().and(worked)
+            engine.check_memory().and(worked)?;
+            // What ends there may be the keyspace.
+            self.keyspace.check()
         });
         if moved.is_err() && planted::has(Bug::ScanHidesErrors) {
             self.valid = false;

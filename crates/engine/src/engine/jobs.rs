@@ -252,14 +252,25 @@ impl Engine {
             Ok(lead.old_logs.extract_if(.., is_retired).collect::<Vec<_>>())
         })?;
         let fast = self.tiers.fast();
+        let mut left = Vec::new();
         for log in retired {
-            if self.background.keep_retired_log(log) {
+            // One that could not be removed may be gone all the same, and is not to be filled again.
+            if !log.was_refused && self.background.keep_retired_log(log) {
                 continue;
             }
-            fast.remove(FileId::new(FileKind::Log, log.number))?;
-            self.log_room.release(fast, log.bytes);
+            // As with any other file that nothing names (`garbage`): the next flush tries it again.
+            match fast.remove(FileId::new(FileKind::Log, log.number)) {
+                Ok(()) => self.log_room.release(fast, log.bytes),
+                Err(_) => left.push(OldLog { was_refused: true, ..log }),
+            }
         }
-        Ok(())
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.with_lead(|_, lead| {
+            lead.old_logs.append(&mut left);
+            Ok(())
+        })
     }
 
     /// Carries out a plan.
@@ -423,7 +434,7 @@ impl Engine {
                 self.merge_step(job, &table, up_to.is_none(), &RunJob { need, keys, ..whole })?;
                 paced.step_ended();
                 drop(table);
-                self.tables.collect_garbage()?;
+                self.tables.collect_garbage();
                 after = up_to;
             }
         }
@@ -739,13 +750,7 @@ impl Engine {
             .collect();
         let committed = self.commit(root, edit, change);
         if committed.as_ref().is_err_and(is_refusal) {
-            for meta in made {
-                for (tier, file, bytes) in meta.parts() {
-                    let tier = self.tiers.get(tier)?;
-                    tier.remove(file)?;
-                    tier.uncount(bytes);
-                }
-            }
+            made.iter().flat_map(TableMeta::parts).for_each(|part| self.tables.garbage.throw(part));
         }
         committed
     }

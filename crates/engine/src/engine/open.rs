@@ -77,6 +77,8 @@ pub(crate) type Locks = Vec<Box<dyn Lock>>;
 
 /// Largest share of a memtable's limit that was replayed and still stays in memory and in a log.
 const KEEP_LOG_SHARE: u64 = 2;
+/// A close waits so long for who writes at that moment.
+const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A store whose files have been found and read, before anything is written.
 pub(crate) struct Found {
@@ -115,10 +117,13 @@ impl Engine {
         find(&options, &world, tiers, locks)?.open(options, world, None)
     }
 
-    /// Ends the workers and refuses all later calls.
+    /// Ends the workers, refuses all later calls, and waits until nobody appends to log or manifest: whoever has the
+    /// locks next is to find what this one has acknowledged.
     fn abandon(&self) {
         self.closed.store(true, Ordering::Release);
         self.background.stop();
+        drop(self.root.take());
+        self.wait_for_leader(LEADER_PATIENCE);
     }
 
     /// Closes the store: what was acknowledged is made durable, an image of what memory has of the store below the
@@ -128,7 +133,10 @@ impl Engine {
         if self.closed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let saved = self.save().and_then(|()| self.end_announced());
+        let saved = match self.failure.get() {
+            None => self.save().and_then(|()| self.end_announced()),
+            Some(_) => Ok(()),
+        };
         // Not before: flushes that `save` waits for are refused on a closed store.
         self.abandon();
         saved?;
@@ -137,15 +145,12 @@ impl Engine {
                 "the store had closed for writes before; what was acknowledged is on media as promised";
             return Err(Error::caused_by(ErrorKind::ReadOnly, message, cause.clone()));
         }
-        self.tables.collect_garbage()?;
+        self.tables.collect_garbage();
         self.seal_superblock()
     }
 
     /// Makes everything acknowledged durable, entries without a log included.
     pub(crate) fn save(&self) -> Result<()> {
-        if self.failure.get().is_some() {
-            return Ok(());
-        }
         if planted::has(Bug::CloseSyncDropped) {
             return Ok(());
         }
@@ -175,6 +180,10 @@ impl Engine {
     /// The last writes of a clean close.
     fn seal_superblock(&self) -> Result<()> {
         let log_end = self.with_lead(|_, lead| {
+            // Somebody may have written until a moment ago, to announced slots, too.
+            if !planted::has(Bug::CloseSyncDropped) {
+                lead.sync()?;
+            }
             lead.log.trim()?;
             Ok(lead.log.durable())
         })?;
@@ -650,7 +659,7 @@ impl Found {
         let older = self.listed[0].iter().filter_map(|file| {
             let id = FileId::from_name(&file.name)?;
             let is_older = id.kind == FileKind::Log && live.contains(&id.number);
-            is_older.then_some(OldLog { number: id.number, bytes: file.bytes })
+            is_older.then_some(OldLog { number: id.number, bytes: file.bytes, was_refused: false })
         });
         let older: Vec<OldLog> = older.collect();
         let log_bytes = log_counted + older.iter().map(|log| log.bytes).sum::<u64>();
@@ -925,7 +934,7 @@ impl Found {
         if was_closed && self.manifest.resumable {
             let file = FileId::new(FileKind::Manifest, self.manifest.end.file);
             let device = open_on_fast(&self.tiers, file, Cause::Manifest)?;
-            return Manifest::resume(store, self.manifest.end, device);
+            return Manifest::resume(store, self.manifest.end, device, &self.catalog.snapshot());
         }
         self.catalog.begin_uses_of_free_slots();
         let number = self.catalog.take_file_number();
@@ -1005,8 +1014,9 @@ impl Found {
             edit.ranges_added.extend(ranges.iter().cloned());
             edit.added.extend(metas.into_iter().map(|meta| AddedTable { level: 0, age, meta }));
         }
-        manifest.append(&edit)?;
+        // In this order: what does not fit must not become durable, since no later open would get past it.
         self.catalog.apply(&edit, &self.tables)?;
+        manifest.append(&edit)?;
         self.tiers.fast().count(log.filled_after(0));
         Ok(log)
     }

@@ -10,6 +10,7 @@ use crate::cache::{Cache, HitCounts};
 use crate::format::coding::put_varint;
 use crate::format::{Decode, Reader};
 use crate::memory::Holder;
+use crate::options::Size;
 use cuesta_device::{Cause, Counters, Meter};
 use std::fmt;
 use std::time::Duration;
@@ -397,26 +398,6 @@ pub(crate) fn restore_counters(bytes: &[u8], operations: &Operations, cache: &Ca
     {
         cache.restore(*hits);
         meter.restore(&io);
-    }
-}
-
-/// Bytes for people.
-#[derive(Debug)]
-struct Size(u64);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut value = self.0 as f64;
-        let mut units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].into_iter();
-        let mut unit = units.next().unwrap_or_default();
-        for larger in units {
-            if value < 1024.0 {
-                break;
-            }
-            (value, unit) = (value / 1024.0, larger);
-        }
-        let text = if unit == "B" { format!("{value} {unit}") } else { format!("{value:.1} {unit}") };
-        f.pad(&text)
     }
 }
 

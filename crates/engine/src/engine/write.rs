@@ -27,6 +27,7 @@ use cuesta_sched::atomic::Ordering;
 use cuesta_sched::{Condvar, Mutex, MutexGuard, Sched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A group takes no further batch once it has this many bytes; a single batch may be larger.
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -74,6 +75,8 @@ pub(crate) struct OldLog {
     pub(crate) number: u64,
     /// As the fast tier has counted it.
     pub(crate) bytes: u64,
+    /// The medium has refused to remove it.
+    pub(crate) was_refused: bool,
 }
 
 impl Lead {
@@ -186,6 +189,23 @@ pub(crate) struct Encoded<'a> {
 }
 
 impl Engine {
+    /// Whether what is written is synced within so long without being asked to.
+    fn syncs_within(&self, limit: Duration) -> bool {
+        matches!(self.options.durability, Durability::Interval(own) if own <= limit)
+    }
+
+    /// Waits until nobody leads a group, and wakes all who wait for one; but not longer than `most`: a leader that has
+    /// panicked never gives the lead back.
+    pub(super) fn wait_for_leader(&self, most: Duration) {
+        self.queue.wake();
+        let until = self.sched.now() + most;
+        let mut queue = self.queue.state.lock();
+        while queue.lead.is_none() && self.sched.now() < until {
+            let left = until.saturating_sub(self.sched.now());
+            (queue, _) = self.queue.lead.wait_for(queue, left);
+        }
+    }
+
     /// Writes a batch; returns the number of its last entry.
     pub(crate) fn write(&self, batch: Encoded<'_>, durability: Durability) -> Result<Seq> {
         self.check_writable()?;
@@ -195,6 +215,8 @@ impl Engine {
         let durability = match durability {
             // A number that is missing in slots and log would end the replay of both.
             Durability::Unlogged if self.options.log_free => Durability::Os,
+            // Nobody syncs as often as that: rather now than later than was asked for.
+            Durability::Interval(limit) if !self.syncs_within(limit) => Durability::Sync,
             asked => asked,
         };
         self.admit_ranges(batch.ranges)?;
@@ -205,7 +227,11 @@ impl Engine {
         {
             let full = queue.group.number;
             queue = self.lead_or_wait(queue, full);
-            self.check_writable()?;
+            if let Err(error) = self.check_writable() {
+                // Who was told that the lead is free, and does not want it, tells another.
+                self.queue.lead_is_free(queue.group.number);
+                return Err(error);
+            }
         }
         // A drop that is under way at this moment may come before or after; one that has returned is seen.
         batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check())?;
@@ -433,7 +459,7 @@ impl Engine {
                 }
             },
         )?;
-        let sealed = OldLog { number: lead.log.end().file, bytes: lead.log_counted };
+        let sealed = OldLog { number: lead.log.end().file, bytes: lead.log_counted, was_refused: false };
         lead.log.rotate(next).inspect_err(|error| self.fail(error))?;
         lead.old_logs.push(sealed);
         lead.log_counted = recycled.map_or(0, |retired| retired.bytes);

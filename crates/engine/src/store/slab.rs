@@ -42,8 +42,9 @@ const RUN_BYTES_MAX: u64 = 256 << 10;
 /// A scan of a slab reads so many times ahead.
 const SCAN_DEPTH: usize = 4;
 
-/// Slots of such a size in a slab that should take `target` bytes.
+/// Slots of such a size in a slab that should take `target` bytes, and takes whole pages.
 pub(crate) fn slots_in(slot_bytes: u64, target: u64) -> u32 {
+    let target = target.next_multiple_of(ALIGNMENT as u64);
     let least = if slot_bytes < SLOTS_MIN * target { SLOTS_MIN } else { 1 };
     (target / slot_bytes).clamp(least, u64::from(SLOTS_MAX)) as u32
 }
@@ -631,5 +632,7 @@ mod tests {
             [64, 1088, 5000, 65_000, 1 << 20].map(|slot| slots_in(slot, 16 << 10)),
             [256, 15, 4, 4, 1]
         );
+        // As many as its last page has room for.
+        assert_eq!(slots_in(1088, 119_882), 112);
     }
 }

@@ -101,6 +101,14 @@ pub(crate) struct Catalog {
     pub(crate) image: Option<u64>,
 }
 
+/// What an edit makes of what exists.
+pub(crate) struct Fitting {
+    /// Slabs that it changes, and what of each is announced then.
+    slabs: BTreeMap<u64, SlabState>,
+    announced: BTreeMap<u64, Slots>,
+    applied: Option<Applied>,
+}
+
 /// What an edit leaves without a use.
 #[derive(Debug, Default)]
 pub(crate) struct Gone {
@@ -301,20 +309,41 @@ impl Catalog {
         }
     }
 
-    /// Takes an edit in. Returns the tables that it removed for good, and those of which it has a part elsewhere; who
-    /// commits a new edit, rather than reading an old one, marks them so.
+    /// Takes an edit in that was read, or that an open is about to commit. Returns the tables that it removed for good,
+    /// and those of which it has a part elsewhere.
     ///
     /// # Errors
     /// `Internal` when it does not fit what exists; nothing changed then.
     pub(crate) fn apply(&mut self, edit: &Edit, tables: &Arc<Tables>) -> Result<Gone> {
-        let mut gone = Gone::default();
+        let fitting = self.fit(edit, tables)?;
+        Ok(self.take_in(edit, fitting, tables))
+    }
+
+    /// What an edit makes of what exists, for [`Catalog::take_in`]: nothing changes yet. Who commits one finds out so
+    /// before it is durable.
+    ///
+    /// # Errors
+    /// `Internal` when it does not fit.
+    pub(crate) fn fit(&self, edit: &Edit, tables: &Arc<Tables>) -> Result<Fitting> {
         let slabs = changed_slabs(self, edit)?;
         let announced = changed_announcements(self, &slabs, edit)?;
         let guards = [&edit.guards_added, &edit.guards_removed];
         let changes_guards = guards.iter().any(|guards| !guards.is_empty());
         let changes_ranges = !edit.ranges_added.is_empty() || !edit.ranges_removed.is_empty();
-        if !edit.added.is_empty() || !edit.removed.is_empty() || changes_guards || changes_ranges {
-            let Applied { version, removed, added } = self.version.apply(edit, tables, &self.present)?;
+        let changes_tables = !edit.added.is_empty() || !edit.removed.is_empty();
+        let applied = (changes_tables || changes_guards || changes_ranges)
+            .then(|| self.version.apply(edit, tables, &self.present))
+            .transpose()?;
+        Ok(Fitting { slabs, announced, applied })
+    }
+
+    /// Takes an edit in, whose `fitting` was made of what exists now, but for files and slabs that were begun since.
+    /// Returns the tables that it removed for good, and those of which it has a part elsewhere; who commits a new edit,
+    /// rather than reading an old one, marks them so.
+    pub(crate) fn take_in(&mut self, edit: &Edit, fitting: Fitting, tables: &Arc<Tables>) -> Gone {
+        let mut gone = Gone::default();
+        let Fitting { slabs, announced, applied } = fitting;
+        if let Some(Applied { version, removed, added }) = applied {
             for (number, (_, table)) in removed {
                 self.present.remove(&number);
                 match added.get(&number) {
@@ -371,7 +400,7 @@ impl Catalog {
                 }
             }
         }
-        Ok(gone)
+        gone
     }
 
     fn states(&self) -> impl Iterator<Item = &Arc<KeyspaceState>> {

@@ -10,7 +10,7 @@
 use super::edit::Edit;
 use crate::error::{Error, Result};
 use crate::format::file::{HEADER_BYTES, encode_header};
-use crate::format::record::{RecordKind, encode_record};
+use crate::format::record::{RecordKind, encode_record, stored_bytes};
 use crate::format::{FileId, FileKind, Place, Position, StoreId};
 use crate::key::Seq;
 use crate::log::{Chain, Replayed, replay};
@@ -34,7 +34,7 @@ pub(crate) struct Manifest {
     place: Place,
     device: Arc<dyn Device>,
     filled: u64,
-    /// Where the first record ends.
+    /// Where the first record ends, or would if all were said anew.
     first_end: u64,
 }
 
@@ -88,13 +88,20 @@ impl Manifest {
         })
     }
 
-    /// Goes on behind the last record of a manifest that was read; syncs what it found.
-    pub(crate) fn resume(store: StoreId, end: Position, device: Arc<dyn Device>) -> Result<Self> {
+    /// Goes on behind the last record of a manifest that was read, of which `snapshot` is what it comes to; syncs what
+    /// it found.
+    pub(crate) fn resume(
+        store: StoreId,
+        end: Position,
+        device: Arc<dyn Device>,
+        snapshot: &Edit,
+    ) -> Result<Self> {
         let file = FileId::new(FileKind::Manifest, end.file);
         let fail = |source| Error::io(format!("resume {file}"), source);
         device.sync().map_err(fail)?;
         let filled = device.len().map_err(fail)?;
-        Ok(Self { place: Place { store, file, offset: end.offset }, device, filled, first_end: end.offset })
+        let first_end = (HEADER_BYTES + stored_bytes(snapshot.encode().len())) as u64;
+        Ok(Self { place: Place { store, file, offset: end.offset }, device, filled, first_end })
     }
 
     pub(crate) fn number(&self) -> u64 {

@@ -11,7 +11,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::file::{FORMAT_VERSION, SUPERBLOCK_NAME};
 use crate::format::{Decode, FileId, FileKind, Malformed, Place, Position, Reader, StoreId};
-use cuesta_device::{Access, Device, Directory};
+use cuesta_device::{Access, Device, Directory, read_what_can_be};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -161,13 +161,13 @@ impl Superblock {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fail(error)),
         };
-        let bytes = read_slots(&device).map_err(fail)?;
+        let (bytes, unreadable) = read_slots(&device).map_err(fail)?;
         let found = [0, 1].map(|slot| Self::decode(&bytes[slot * SLOT_BYTES..][..SLOT_BYTES], slot));
         let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         match found {
             [Ok(a), Ok(b)] => Ok(Some(if b.generation > a.generation { b } else { a })),
             [Ok(one), Err(_)] | [Err(_), Ok(one)] => Ok(Some(one)),
-            [Err(_), Err(_)] if bytes.iter().all(|byte| *byte == 0) => Ok(None),
+            [Err(_), Err(_)] if !unreadable && bytes.iter().all(|byte| *byte == 0) => Ok(None),
             [Err(why), Err(_)] if &bytes[..8] == MAGIC && version != FORMAT_VERSION => {
                 let message = format!("the store in {} is of another format: {why}", directory.place());
                 Err(Error::new(ErrorKind::Unsupported, message))
@@ -210,10 +210,11 @@ impl fmt::Display for Superblock {
     }
 }
 
-/// Both slots, zeros where the file is short: a making that was cut leaves any length.
-fn read_slots(device: &Arc<dyn Device>) -> io::Result<[u8; SLOTS * SLOT_BYTES]> {
+/// Both slots, zeros where the file is short: a making that was cut leaves any length. Zeros, too, is a slot that the
+/// medium cannot read, which is told: the other one may be whole.
+fn read_slots(device: &Arc<dyn Device>) -> io::Result<([u8; SLOTS * SLOT_BYTES], bool)> {
     let mut bytes = [0; SLOTS * SLOT_BYTES];
     let len = device.len()?.min(bytes.len() as u64) as usize;
-    device.read_at(&mut bytes[..len], 0)?;
-    Ok(bytes)
+    let unreadable = read_what_can_be(device.as_ref(), &mut bytes[..len], 0, SLOT_BYTES)?;
+    Ok((bytes, !unreadable.is_empty()))
 }

@@ -49,10 +49,10 @@ impl Tables {
     }
 
     /// Removes the files that nobody holds any more.
-    pub(crate) fn collect_garbage(&self) -> Result<()> {
+    pub(crate) fn collect_garbage(&self) {
         self.garbage.collect(&self.tiers, |file| {
             self.lingering.lock().remove(&file);
-        })
+        });
     }
 
     /// Whether there is anything to collect.
@@ -311,10 +311,10 @@ mod tests {
         // Then merged away, while somebody still reads by a version from before both.
         new.mark_obsolete();
         drop(new);
-        tables.collect_garbage().unwrap();
+        tables.collect_garbage();
         assert_eq!(files(), "0 data-00000005, 0 meta-00000005, 1 meta-00000005");
         drop(old);
-        tables.collect_garbage().unwrap();
+        tables.collect_garbage();
         assert_eq!(files(), "1 meta-00000005");
     }
 
@@ -327,10 +327,10 @@ mod tests {
         let new = old.relocated(fast);
         old.mark_relocated(&new);
         let lingers = || [TablePart::Data, TablePart::Meta].map(|part| new.lingers(part));
-        tables.collect_garbage().unwrap();
+        tables.collect_garbage();
         assert_eq!(lingers(), [false, true]);
         drop(old);
-        tables.collect_garbage().unwrap();
+        tables.collect_garbage();
         assert_eq!(lingers(), [false, false]);
         assert_eq!(files(), "0 data-00000005, 0 meta-00000005, 1 data-00000005");
     }

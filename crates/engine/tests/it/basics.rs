@@ -1,7 +1,13 @@
 //! What the API promises, one promise a test.
 
-use cuesta::{Batch, Create, Db, Durability, ErrorKind, Options, Profile, Range, TierOptions};
+use cuesta::{Batch, Create, Db, Durability, ErrorKind, Options, Profile, Question, Range, TierOptions, ask};
+use cuesta_sched::{Priority, Sched};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -344,6 +350,72 @@ fn the_wrong_directories_are_refused() {
     other.tiers[1].path.clone_from(&options.tiers[1].path);
     assert!(Db::open(&other).unwrap_err().is_corrupt());
     assert_eq!(Db::open(&options).unwrap().get(b"a").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn what_walks_over_a_keyspace_that_is_dropped_does_not_end_as_if_that_were_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(&small(dir.path())).unwrap();
+    let keyspace = db.create_keyspace("a").unwrap();
+    (0..1000).for_each(|i| assert!(keyspace.put(key(i), [1; 50]).is_ok()));
+    let snapshot = db.snapshot().unwrap();
+    let mut scans =
+        [keyspace.scan(Range::all()).unwrap(), snapshot.scan_in(&keyspace, Range::all()).unwrap()];
+    scans.iter_mut().for_each(|scan| assert_eq!(scan.take(500).filter(Result::is_ok).count(), 500));
+    db.drop_keyspace("a").unwrap();
+    db.flush().unwrap();
+    for scan in &mut scans {
+        let error = scan.next().unwrap().unwrap_err();
+        assert!(*error.kind() == ErrorKind::NotFound && error.to_string().contains("dropped"), "{error}");
+    }
+    assert_eq!(*snapshot.get_in(&keyspace, key(1)).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn the_manifest_of_a_store_that_is_opened_often_stays_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = small(dir.path());
+    for i in 0..150 {
+        let db = Db::open(&options).unwrap();
+        db.put(key(i), [1; 100]).unwrap();
+        db.flush().unwrap();
+        db.close().unwrap();
+    }
+    let files = std::fs::read_dir(dir.path().join("fast")).unwrap().map(Result::unwrap);
+    let manifests = files.filter(|file| file.file_name().to_string_lossy().starts_with("manifest-"));
+    let bytes: u64 = manifests.map(|file| file.metadata().unwrap().len()).sum();
+    assert!(bytes < 64 << 10, "{bytes}");
+}
+
+#[test]
+fn a_close_waits_neither_for_a_client_that_dawdles_nor_for_a_name_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = in_memory(dir.path());
+    let db = Db::open(&options).unwrap();
+    db.put(b"", b"of the empty key").unwrap();
+    let socket = dir.path().join("memory/live.sock");
+    let question = Question::Explain { keyspace: None, key: Vec::new() };
+    assert!(ask(&dir.path().join("memory"), &question).unwrap().contains("memtable"));
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    let sent = Arc::new(AtomicU64::new(0));
+    let counts = sent.clone();
+    let sched = Sched::real(1);
+    let clock = sched.clone();
+    let body = move || {
+        while counts.fetch_add(1, Ordering::Relaxed) < 100 && stream.write_all(b"s").is_ok() {
+            clock.sleep(Duration::from_millis(100));
+        }
+    };
+    let dawdles = sched.spawn("dawdles", Priority::Normal, body).unwrap();
+    while sent.load(Ordering::Relaxed) < 2 {
+        std::thread::yield_now();
+    }
+    std::fs::remove_file(&socket).unwrap();
+    db.close().unwrap();
+    assert!(sent.load(Ordering::Relaxed) < 90);
+    dawdles.join();
+    // Whoever answered had the store, and with it the lock of its memory.
+    Db::open(&options).unwrap().close().unwrap();
 }
 
 #[test]

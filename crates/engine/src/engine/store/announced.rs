@@ -32,7 +32,7 @@ use crate::key::{Entry, KEYSPACE_BYTES, KeyspaceId, Kind, Seq};
 use crate::log::put_entry;
 use crate::planted::{self, Bug};
 use crate::size_class::slot_bytes;
-use crate::store::{Contents, Location, SLAB_TIER, Slab, SlotRun, Write, Written, early_bytes, fill};
+use crate::store::{Contents, Holds, Location, SLAB_TIER, Slab, SlotRun, Write, Written, early_bytes, fill};
 use crate::tier::Tiers;
 use crate::version::{Catalog, Edit};
 use cuesta_device::Cause;
@@ -53,6 +53,9 @@ const ANNOUNCED_MAX: u64 = 2;
 pub(super) struct Pool {
     /// By class; the next to be given out is the last.
     free: BTreeMap<u64, Vec<Location>>,
+    /// What memtables have given up, and no edit has withdrawn yet. Nobody gets these: other slots of their slabs may
+    /// be filled, and such a slab belongs to its memtable until that is flushed.
+    given_up: Vec<Location>,
     /// Classes of which more should be announced.
     wanted: BTreeSet<u64>,
     /// Classes of which there were none: not asked for again before something was freed.
@@ -74,10 +77,29 @@ impl Pool {
         self.bytes
     }
 
+    /// What an edit is to withdraw: all that nobody has, and what memtables have given up.
+    fn begin_to_withdraw(&mut self, given_up: impl IntoIterator<Item = Location>) -> Withdrawing {
+        self.given_up.extend(given_up);
+        let (free, given_up) = (std::mem::take(&mut self.free), std::mem::take(&mut self.given_up));
+        Withdrawing { free, given_up }
+    }
+
+    /// The edit was refused.
+    fn keep(&mut self, withdrawing: Withdrawing) {
+        (self.free, self.given_up) = (withdrawing.free, withdrawing.given_up);
+    }
+
     /// So many bytes are announced no more.
     pub(super) fn ended(&mut self, bytes: u64) {
         self.bytes -= bytes;
     }
+}
+
+/// Slots that nobody will fill.
+#[derive(Debug)]
+struct Withdrawing {
+    free: BTreeMap<u64, Vec<Location>>,
+    given_up: Vec<Location>,
 }
 
 /// What of a group is in slots.
@@ -102,9 +124,11 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
-    /// Takes back what a group was to have.
+    /// Takes back what a group was to have. A slot that holds nothing is as it was announced, whatever it was for:
+    /// [`Announced::give_up`] looks for it among all that were.
     fn put_back(&mut self, writes: Vec<Write<'_>>) {
         for (at, entry) in writes.into_iter().rev() {
+            let at = Location { holds: Holds::Value, ..at };
             self.free.entry(slot_bytes(early_bytes(&entry))).or_default().push(at);
         }
     }
@@ -338,11 +362,10 @@ impl Engine {
         }
         let given_up = self.with_lead(|_, lead| Ok(lead.announced.give_up()))?;
         let _turn = store.turn.take();
-        let mut pooled = std::mem::take(&mut store.state.lock().pool.free);
-        for (class, mut slots) in given_up {
-            pooled.entry(class).or_default().append(&mut slots);
-        }
-        let slots: Vec<Location> = pooled.values().flatten().copied().collect();
+        let given_up = given_up.into_values().flatten();
+        let withdrawing = store.state.lock().pool.begin_to_withdraw(given_up);
+        let pooled = withdrawing.free.values().flatten();
+        let slots: Vec<Location> = pooled.chain(&withdrawing.given_up).copied().collect();
         if slots.is_empty() {
             return Ok(false);
         }
@@ -359,7 +382,7 @@ impl Engine {
                 Ok(true)
             }
             Err(error) => {
-                state.pool.free = pooled;
+                state.pool.keep(withdrawing);
                 Err(error)
             }
         }
@@ -514,6 +537,7 @@ impl Early {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Trailer;
 
     fn in_order(early: &[u64], flushed: u64, durable: u64) -> InOrder {
         let early: Vec<Early> =
@@ -549,6 +573,31 @@ mod tests {
         // What a flush has settled, in the log or in a slot of an earlier life; what both have.
         assert_eq!(found(&[3, 5], &[(2, 3)]), "log 2-4, slot 5-5, up to 5");
         assert_eq!(found(&[5, 6], &[(5, 2)]), "log 5-6, up to 6");
+    }
+
+    fn at(slab: u64, slot: u32) -> Location {
+        Location { slab, slot, holds: Holds::Value }
+    }
+
+    #[test]
+    fn a_slot_that_was_put_back_is_given_up_whatever_it_was_for() {
+        let mut announced = Announced { slots: vec![at(1, 2), at(1, 3)], ..Announced::default() };
+        let delete = Entry { key: b"k", trailer: Trailer::new(Seq(5), Kind::Delete), value: b"" };
+        announced.put_back(vec![(Location { holds: Holds::Tombstone, ..at(1, 2) }, delete)]);
+        let given: Vec<Location> = announced.give_up().into_values().flatten().collect();
+        assert_eq!((given, announced.slots), (vec![at(1, 2)], vec![at(1, 3)]));
+    }
+
+    #[test]
+    fn what_a_memtable_has_given_up_goes_to_no_other_when_it_cannot_be_withdrawn() {
+        let mut pool = Pool::default();
+        pool.free.insert(64, vec![at(1, 0)]);
+        for given_up in [vec![at(2, 0)], vec![]] {
+            let withdrawing = pool.begin_to_withdraw(given_up);
+            assert_eq!((&withdrawing.given_up[..], pool.free.len()), (&[at(2, 0)][..], 0));
+            pool.keep(withdrawing);
+            assert_eq!(pool.free.values().flatten().collect::<Vec<_>>(), [&at(1, 0)]);
+        }
     }
 
     #[test]

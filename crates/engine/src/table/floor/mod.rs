@@ -179,6 +179,7 @@ impl Floor {
             && (1..u64::from(u32::MAX)).contains(&properties.entries)
             && entries_end <= filter.offset
             && filter.end() <= sums_at
+            && footer.top.end() <= meta.bytes.len() as u64
             && (HEADER_BYTES as u64..=data.bytes.len() as u64).contains(&properties.data_end)
             && usize::from(shape.slot) < FLOORS_MAX;
         if !fits {

@@ -524,6 +524,14 @@ fn a_floor_fits_only_what_it_was_made_for() {
     corrupt(files[0].open(2).map(|_| Tree::default()), "is a copy of meta-00000001");
     let [data, meta] = [&files[0].data, &files[0].meta].map(|bytes| View::from(bytes.clone()));
     corrupt(Floor::open(StoreId(1), 1, data, meta).map(|_| Tree::default()), "belongs to store");
+    // Checksums of so many sectors that they lie behind the file's end.
+    let mut far = files[0].clone();
+    let at = far.meta.len() - FOOTER_BYTES;
+    let place = Place { store: STORE, file: FileId::new(FileKind::Meta, 1), offset: at as u64 };
+    let footer = Footer::decode(&far.meta[at..], place).unwrap();
+    let top = BlockHandle { offset: 1 << 50, ..footer.top };
+    far.meta[at..].copy_from_slice(&Footer { top, ..footer }.encode(place));
+    corrupt(far.open(1).map(|_| Tree::default()), "that no floor can have");
 }
 
 #[test]
