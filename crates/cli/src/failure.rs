@@ -38,9 +38,29 @@ impl From<cuesta::Error> for Failure {
     }
 }
 
+/// What the library calls its options, and what sets them here.
+const FLAGS: [(&str, &str); 8] = [
+    // What nothing sets here follows --memory, and is told as it is.
+    ("memtable_bytes", "the size of memtables"),
+    ("tiers[0].capacity_bytes", "the size of the fast tier (--fast DIR:SIZE)"),
+    ("tiers[1].capacity_bytes", "the size of the capacity tier (--capacity DIR:SIZE)"),
+    ("tiers[0].sector_bytes", "--sector"),
+    ("tiers[1].sector_bytes", "--sector"),
+    ("memory_bytes", "--memory"),
+    ("table_bytes", "--table-bytes"),
+    ("candidate_tables", "--candidate-tables"),
+];
+
+fn in_words_of_the_command_line(text: String) -> String {
+    FLAGS.iter().fold(text, |text, (option, flag)| text.replace(option, flag))
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Store(error) if *error.kind() == ErrorKind::Invalid => {
+                f.write_str(&in_words_of_the_command_line(error.to_string()))
+            }
             Self::Store(error) => write!(f, "{error}"),
             Self::Io(doing, error) => write!(f, "{doing}: {error}"),
             Self::Input(what) => f.write_str(what),
@@ -74,7 +94,8 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => match error.kind() {
-                ErrorKind::NotFound => 1,
+                ErrorKind::NotFound => 8,
+                ErrorKind::Invalid => 2,
                 ErrorKind::Corrupt { .. } => 3,
                 ErrorKind::Locked => 4,
                 ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Io => 5,

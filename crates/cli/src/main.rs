@@ -1,7 +1,8 @@
 //! The `cuesta` command: one file per subcommand under `commands`, the options they share in `store`.
 //!
 //! Exit codes: 0 done; 1 the key is not there; 2 wrong usage; 3 damage was found; 4 the store is open elsewhere;
-//! 5 the medium failed, is full, or the store is read-only; 6 anything else; 7 an experiment missed a target.
+//! 5 the medium failed, is full, or the store is read-only; 6 anything else; 7 an experiment missed a target; 8 there is
+//! no such store or file.
 
 #![allow(clippy::disallowed_methods, reason = "a person waits for real seconds")]
 
@@ -38,7 +39,8 @@ Examples:
   cuesta bench --records 100000
 
 Exit codes: 0 done, 1 key not found, 2 wrong usage, 3 damage found, 4 store is open elsewhere,
-5 medium failed or full or store read-only, 6 anything else, 7 an experiment missed a target.";
+5 medium failed or full or store read-only, 6 anything else, 7 an experiment missed a target,
+8 no such store or file.";
 
 // What each does stands with its options; a line here would take the place of all of that in its help.
 #[derive(Subcommand)]

@@ -3,7 +3,7 @@
 mod formats;
 
 use crate::failure::{Failure, Outcome, Result};
-use crate::output::{BYTES, print_json, print_line, progress, reveal};
+use crate::output::{BYTES, note, print_json, print_line, progress, reveal};
 use crate::size::human;
 use crate::store::{KeyspaceArgs, StoreArgs};
 use cuesta::{Batch, Create, Db, Durability, Keyspace};
@@ -15,8 +15,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Bytes of a batch.
+/// Bytes of a batch, and of a small fast tier what part of it.
 const BATCH_BYTES: usize = 1 << 20;
+const FAST_SHARE: u64 = 64;
 
 /// Store the records of a file.
 ///
@@ -66,24 +67,25 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     let db = args.store.open_as(Create::IfMissing)?;
     let keyspace = args.keyspace.open_or_create(&db)?;
     let bar = progress(total, "load", BYTES);
+    let fast = args.store.options(Create::IfMissing).tiers.first().map_or(0, |tier| tier.capacity_bytes);
+    let batch_bytes = BATCH_BYTES.min((fast / FAST_SHARE) as usize);
+    let (batch, totals) = (Batch::new(), Totals::default());
     let mut loader =
-        Loader { db: &db, keyspace, others: BTreeMap::new(), batch: Batch::new(), totals: Totals::default() };
-    while let Some(record) = records.next()? {
-        match record {
-            Ok(record) => loader.add(&record)?,
-            Err(_) if args.skip_bad => loader.totals.bad += 1,
-            Err(bad) => {
-                return Err(Failure::Input(format!("{}: {bad}; --skip-bad goes on", args.file.display())));
-            }
-        }
+        Loader { db: &db, keyspace, others: BTreeMap::new(), batch, batch_bytes, totals, stored: 0 };
+    let told = |records: &Records| {
         bar.set_position(records.bytes());
         reveal(&bar);
-    }
-    loader.write()?;
-    let Totals { records, bytes, bad } = loader.totals;
-    db.sync()?;
-    db.close()?;
+    };
+    let loaded = load(args, &mut records, &mut loader, told);
     bar.finish_and_clear();
+    let synced = db.sync();
+    let is_durable = if synced.is_ok() { "" } else { ", but may not survive a power cut" };
+    if let Err(failure) = loaded.and(synced.map_err(Failure::from)) {
+        note(&format!("{} records were stored before that{is_durable}", loader.stored));
+        return Err(failure);
+    }
+    let Totals { records, bytes, bad } = loader.totals;
+    db.close()?;
     let seconds = began.elapsed().as_secs_f64();
     match args.json {
         true => print_json(&json!({ "records": records, "bytes": bytes, "bad": bad, "seconds": seconds }))?,
@@ -93,6 +95,24 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Stores all records, or those before the first that is bad or cannot be read.
+fn load(args: &Args, records: &mut Records, loader: &mut Loader<'_>, told: impl Fn(&Records)) -> Result<()> {
+    let ended = loop {
+        match records.next() {
+            Ok(Some(Ok(record))) => loader.add(&record)?,
+            Ok(Some(Err(_))) if args.skip_bad => loader.totals.bad += 1,
+            Ok(Some(Err(bad))) => {
+                break Err(Failure::Input(format!("{}: {bad}; --skip-bad goes on", args.file.display())));
+            }
+            Ok(None) => break Ok(()),
+            Err(failure) => break Err(failure),
+        }
+        told(records);
+    };
+    loader.write()?;
+    ended
 }
 
 /// The input, and its length where it has one.
@@ -115,7 +135,10 @@ struct Loader<'a> {
     /// Keyspaces that records of a dump name.
     others: BTreeMap<String, Keyspace>,
     batch: Batch,
+    batch_bytes: usize,
     totals: Totals,
+    /// Of the records, those that are in the store.
+    stored: u64,
 }
 
 impl Loader<'_> {
@@ -133,7 +156,7 @@ impl Loader<'_> {
         };
         self.totals.records += 1;
         self.totals.bytes += (record.key.len() + record.value.len()) as u64;
-        if self.batch.bytes() >= BATCH_BYTES {
+        if self.batch.bytes() >= self.batch_bytes {
             self.write()?;
         }
         Ok(())
@@ -141,6 +164,7 @@ impl Loader<'_> {
 
     fn write(&mut self) -> Result<()> {
         self.db.write_with(std::mem::take(&mut self.batch), Durability::Os)?;
+        self.stored = self.totals.records;
         Ok(())
     }
 }

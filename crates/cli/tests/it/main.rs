@@ -165,7 +165,7 @@ fn damage_is_given_up_when_that_is_asked_for() {
     let (code, hint) = shell.fails(&["dump"]);
     assert!(code == 3 && hint.contains("`cuesta repair`"), "{hint}");
     let (code, told) = shell.fails(&["repair", "--accept-loss", "1"]);
-    assert!(code == 6 && told.contains("it was agreed to 1; nothing was given up"), "{told}");
+    assert!(code == 2 && told.contains("it was agreed to 1; nothing was given up"), "{told}");
     let told = shell.ok(&["repair", "--accept-loss", "3000", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let lost = told["versions_lost"].as_u64().unwrap();
@@ -208,10 +208,10 @@ fn every_file_is_described() {
     assert!(alone.contains("told by their checksums") && alone.contains("bash #"), "{alone}");
     let told = shell.ok(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "elsewhere"]);
     assert!(told.contains("bash #") && !told.contains("checksums"), "{told}");
-    assert_eq!(shell.fails(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "absent"]).0, 1);
+    assert_eq!(shell.fails(&["inspect", &format!("cuesta-data/fast/{data}"), "--meta", "absent"]).0, 8);
     shell.write("note", "not a store's file, but long enough to be one: 0123456789 0123456789");
     assert_eq!(shell.fails(&["inspect", "note"]).0, 3);
-    assert_eq!(shell.fails(&["inspect", "absent"]).0, 1);
+    assert_eq!(shell.fails(&["inspect", "absent"]).0, 8);
 }
 
 #[test]
@@ -241,13 +241,41 @@ fn wrong_usage_is_told_and_changes_nothing() {
     let (code, told) = shell.fails(&["bench", "--profile", "fragmented", "--max-runs", "1"]);
     assert!(code == 2 && told.contains("--max-runs") && told.contains("2..=64"), "{code}: {told}");
     let (code, told) = shell.fails(&["get", "k"]);
-    assert!(code == 1 && told.contains("there is no store"), "{told}");
+    assert!(code == 8 && told.contains("there is no store"), "{told}");
+    let (code, told) = shell.fails(&["put", "k", "v", "--memory", "1MiB"]);
+    assert!(code == 2 && told.contains("--memory is 1.0 MiB; it must be from 8.0 MiB"), "{told}");
+    let (code, told) = shell.fails(&["put", "k", "v", "--fast", "small:1MiB"]);
+    assert!(code == 2 && told.contains("of log there") && told.contains("the size of memtables"), "{told}");
     assert_eq!(shell.fails(&["load", "--format", "tsv", "absent"]).0, 5);
     shell.write("bad", "{}\n");
     let (code, told) = shell.fails(&["load", "--format", "jsonl", "--key", "id", "bad"]);
     assert!(code == 6 && told.contains("line 1") && told.contains("--skip-bad"), "{told}");
     let told = shell.ok(&["load", "--format", "jsonl", "--key", "id", "--skip-bad", "bad"]);
     assert!(told.contains("1 bad records skipped"), "{told}");
+    shell.write("half", "{\"id\":\"a\"}\n{\"id\":\"b\"}\n{}\n{\"id\":\"c\"}\n");
+    let (code, told) = shell.fails(&["load", "--format", "jsonl", "--key", "id", "half"]);
+    assert!(
+        code == 6 && told.contains("2 records were stored before that") && told.contains("line 3"),
+        "{told}"
+    );
+    assert_eq!(shell.ok(&["scan", "--keys-only"]), "a\nb\n");
+}
+
+#[test]
+fn a_tier_that_is_missing_is_not_made_anew() {
+    let shell = Shell::new();
+    shell.ok(&["put", "k", "v"]);
+    for name in ["capacity", "fast"] {
+        let tier = shell.path().join("cuesta-data").join(name);
+        std::fs::rename(&tier, shell.path().join("unmounted")).unwrap();
+        for command in [&["get", "k"][..], &["put", "k", "w"], &["stats"]] {
+            let (code, told) = shell.fails(command);
+            assert!(code == 3 && told.contains("is it mounted"), "{code} {told}");
+            assert!(!tier.exists());
+        }
+        std::fs::rename(shell.path().join("unmounted"), &tier).unwrap();
+        assert_eq!(shell.ok(&["get", "k"]), "v");
+    }
 }
 
 #[test]
