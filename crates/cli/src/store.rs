@@ -10,8 +10,12 @@ use std::path::PathBuf;
 const FAST_BYTES: u64 = 4 << 30;
 const CAPACITY_BYTES: u64 = 64 << 30;
 
+/// Under which options are listed that few need.
+pub(crate) const TUNING: &str = "Tuning (defaults suit most)";
+
 /// Where the store is.
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Store")]
 pub(crate) struct StoreArgs {
     /// The store's directory
     #[arg(long, default_value = "./cuesta-data", env = "CUESTA_DIR")]
@@ -28,29 +32,36 @@ pub(crate) struct StoreArgs {
     /// Memory for everything the store holds
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
-    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem [default: leveled]; a
-    /// store that is there stays what it is
+    /// How a new store is made: leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem [default: leveled]
+    ///
+    /// A store that is there stays what it is.
     #[arg(long, value_name = "PROFILE")]
     pub(crate) profile: Option<Profile>,
-    #[command(flatten)]
-    pub(crate) shape: ShapeArgs,
-    /// With profile prismdb, write single keys straight to slots of the fast tier, and not to the log
+    /// prismdb: write single keys straight to slots of the fast tier, and not to the log
     #[arg(long)]
     pub(crate) log_free: bool,
+    #[command(flatten)]
+    pub(crate) shape: ShapeArgs,
 }
 
 /// How large tables are, and how much guards may have, in profiles that have them.
 #[derive(clap::Args, Debug)]
+#[command(next_help_heading = TUNING)]
 pub(crate) struct ShapeArgs {
-    /// How large tables are, at least 32 KiB; never more than a 64th of the fast tier, if that is 2 MiB: larger for
-    /// fewer files, smaller for merges that take less at once [default: 32MiB]
+    /// How large tables are [default: 32MiB]
+    ///
+    /// At least 32 KiB; never more than a 64th of the fast tier, if that is 2 MiB. Larger for fewer files, smaller for
+    /// merges that take less at once.
     #[arg(long, value_name = "SIZE")]
     table_bytes: Option<Size>,
-    /// With profile prismdb, the unit in which slots of the fast tier are read and written, from 512 to 4096: less than
-    /// a page for media that do not rewrite one for less, such as Optane [default: 4096; of a modelled device, its own]
+    /// prismdb: the unit in which slots are read and written [default: 4096; of a modelled device, its own]
+    ///
+    /// From 512 to 4096: less than a page for media that do not rewrite one for less, such as Optane.
     #[arg(long, value_name = "SIZE")]
     sector: Option<Size>,
-    /// With profile fragmented, how many runs a guard may have: more for fewer bytes written, fewer for faster reads
+    /// fragmented: how many runs a guard may have
+    ///
+    /// More for fewer bytes written, fewer for faster reads.
     #[arg(
         long,
         value_name = "RUNS",
@@ -58,9 +69,10 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::RUNS_MAX_ALLOWED)),
     )]
     max_runs: u32,
-    /// With profiles leveled and prismdb, how many runs may lie above one another in the last level, where that is on a
-    /// slower tier than the others (prismdb: up to twice as many where the fast tier is small): more for fewer bytes
-    /// written, fewer for faster scans and less room taken
+    /// leveled and prismdb: how many runs may lie above one another in the last level
+    ///
+    /// Where that is on a slower tier than the others (prismdb: up to twice as many where the fast tier is small). More
+    /// for fewer bytes written, fewer for faster scans and less room taken.
     #[arg(
         long,
         value_name = "RUNS",
@@ -68,8 +80,9 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::LOG_RUNS_MAX_ALLOWED)),
     )]
     log_runs: u32,
-    /// With profile prismdb, of how many neighbouring tables the key ranges are that go down: more for fewer and longer
-    /// demotions
+    /// prismdb: of how many neighbouring tables the key ranges are that go down
+    ///
+    /// More for fewer and longer demotions.
     #[arg(
         long,
         value_name = "TABLES",
@@ -77,8 +90,9 @@ pub(crate) struct ShapeArgs {
         value_parser = clap::value_parser!(u32).range(allowed(Options::CANDIDATE_TABLES_ALLOWED)),
     )]
     candidate_tables: u32,
-    /// With profile nvlsm, how many floors a guard may have: more for fewer bytes written, fewer for faster reads
-    /// [default: it follows the mix of reads and writes]
+    /// nvlsm: how many floors a guard may have [default: it follows the mix of reads and writes]
+    ///
+    /// More for fewer bytes written, fewer for faster reads.
     #[arg(
         long,
         value_name = "FLOORS",

@@ -10,7 +10,7 @@ use crate::measure::{self, page, report};
 use crate::model::{Models, TIERS};
 use crate::output::{Say, check_writable, print_line, tell_line};
 use crate::size::{Place, Size, human};
-use crate::store::ShapeArgs;
+use crate::store::{ShapeArgs, TUNING};
 use cuesta::{Create, Demotion, Durability, Options, Profile, PromoteReads, TierOptions};
 use cuesta_bench::{Config, Distribution, Keys, Length, VALUE_BYTES_MIN, Values, Workload};
 use serde_json::Value;
@@ -36,6 +36,13 @@ const IN_MEMORY: &str = "/dev/shm";
 const SECONDS_MAX: f64 = 86_400.0;
 const CAPACITY_BYTES: u64 = 64 << 30;
 
+/// Under which options are listed.
+const WORKLOAD: &str = "Workload";
+const STORE: &str = "Store";
+const DEVICES: &str = "Modelled devices";
+const COMPARISON: &str = "Comparison";
+const RESULTS: &str = "Results";
+
 /// Load records into a fresh store, run workloads on it, and print what it took.
 ///
 /// Prints throughput, latencies and bytes per tier.
@@ -46,101 +53,101 @@ const CAPACITY_BYTES: u64 = 64 << 30;
 /// twitter51, which are like production systems; and load. Every value read is checked. Values do not compress.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Where the store is made; emptied first if an earlier benchmark made it [default: ./cuesta-bench-data; with --against
-    /// and --model in memory, under /dev/shm]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem
-    #[arg(long, default_value = "leveled")]
-    profile: Profile,
-    #[command(flatten)]
-    shape: ShapeArgs,
-    /// With profile prismdb, write single keys straight to slots of the fast tier, and not to the log
-    #[arg(long, conflicts_with = "against")]
-    log_free: bool,
-    /// With profile prismdb, how the next key range to go down is chosen: approx, precise or random
-    #[arg(long, default_value = "approx", conflicts_with = "against")]
-    demotion: Demotion,
-    /// With profile prismdb, when what a read found on the capacity tier comes up: auto, always or never
-    #[arg(long, default_value = "auto", conflicts_with = "against")]
-    promote_reads: PromoteReads,
     /// What to run, in order; the records are loaded first in any case [default: load,a; with --against a,b,c,f,d,e]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, help_heading = WORKLOAD, value_delimiter = ',')]
     workload: Vec<Workload>,
-    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md);
-    /// rocksdb:lru+m8 is set otherwise than is best (lru or hyper, row, m4, m8 or m10)
-    #[arg(long, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "candidate_tables", "table_bytes"])]
-    against: Vec<String>,
-    /// Turns of each, with --against
-    #[arg(long, default_value_t = 5, requires = "against")]
-    pairs: u64,
-    /// With --against, the fast tier of each [default: a fifth of the data]
-    #[arg(long, value_name = "SIZE", requires = "against")]
-    fast_size: Option<Size>,
-    /// With --against, bound nobody's memory by the kernel's memory groups: for stores that hold much more than they
-    /// are given, as fjall does
-    #[arg(long, requires = "against")]
-    no_memory_groups: bool,
     /// Play this trace on an empty store instead: lines of time,op,key,value_bytes
-    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    #[arg(long, help_heading = WORKLOAD, value_name = "FILE", conflicts_with = "workload")]
     trace: Option<PathBuf>,
     /// Records to load [default: 1000000; with --against 2000000]
-    #[arg(long)]
+    #[arg(long, help_heading = WORKLOAD)]
     records: Option<u64>,
     /// Operations of each workload
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, help_heading = WORKLOAD, default_value_t = 1_000_000)]
     ops: u64,
     /// Run each workload for so many seconds instead [with --against 20]
-    #[arg(long, conflicts_with = "ops")]
+    #[arg(long, help_heading = WORKLOAD, conflicts_with = "ops")]
     seconds: Option<f64>,
     /// Before each workload run it for so many seconds that are not measured [default: 0; with --against 10]
-    #[arg(long)]
+    #[arg(long, help_heading = WORKLOAD)]
     warm_up: Option<f64>,
     /// Client threads [default: 2; with --against 8]
-    #[arg(long)]
+    #[arg(long, help_heading = WORKLOAD)]
     threads: Option<u64>,
     /// Bytes of a value, 8 or more [default: the first workload's own, or 100; with --against 1000]
-    #[arg(long)]
+    #[arg(long, help_heading = WORKLOAD)]
     value_bytes: Option<usize>,
     /// zipfian, ycsb, uniform, latest or facebook, for every workload [default: each workload's own]
-    #[arg(long)]
+    #[arg(long, help_heading = WORKLOAD)]
     distribution: Option<Distribution>,
     /// Skew of the Zipfian distribution, more than 0 and at most 2, and not 1
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, help_heading = WORKLOAD, default_value_t = 0.99)]
     theta: f64,
     /// Of every choice
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, help_heading = WORKLOAD, default_value_t = 1)]
     seed: u64,
+    /// Where the store is made; emptied first if an earlier benchmark made it [default: ./cuesta-bench-data; with --against
+    /// and --model in memory, under /dev/shm]
+    #[arg(long, help_heading = STORE)]
+    dir: Option<PathBuf>,
+    /// leveled, fragmented, prismdb, or nvlsm, which is meant for --pmem
+    #[arg(long, help_heading = STORE, default_value = "leveled")]
+    profile: Profile,
     /// The fast tier [default: DIR/fast:1GiB]
-    #[arg(long, value_name = "DIR:SIZE")]
+    #[arg(long, help_heading = STORE, value_name = "DIR:SIZE")]
     fast: Option<Place>,
     /// The capacity tier [default: DIR/capacity:64GiB]
-    #[arg(long, value_name = "DIR:SIZE")]
+    #[arg(long, help_heading = STORE, value_name = "DIR:SIZE")]
     capacity: Option<Place>,
     /// Persistent memory, instead of both tiers
-    #[arg(long, value_name = "DIR:SIZE", conflicts_with_all = ["fast", "capacity", "against", "model"])]
+    #[arg(long, help_heading = STORE, value_name = "DIR:SIZE", conflicts_with_all = ["fast", "capacity", "against", "model"])]
     pmem: Option<Place>,
-    /// Persistent memory that --pmem stands for: pcm (100 ns a cache line read, 400 ns written) or nvdimm (as fast as
-    /// memory). Cache lines are counted then
-    #[arg(long, value_name = "MODEL", requires = "pmem")]
-    pmem_model: Option<MemoryModel>,
     /// Memory for everything the store holds [default: 256MiB; with --against a tenth of the data]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, help_heading = STORE, value_name = "SIZE")]
     memory: Option<Size>,
     /// sync, interval:MS, os or unlogged
-    #[arg(long, default_value = "os")]
+    #[arg(long, help_heading = STORE, default_value = "os")]
     durability: Durability,
+    /// prismdb: write single keys straight to slots of the fast tier, and not to the log
+    #[arg(long, help_heading = STORE, conflicts_with = "against")]
+    log_free: bool,
     /// Tiers as slow as other devices, TIER=PRESET with commas (optane, nvme, sata, qlc, hdd; qlc*0.2 for a fifth of
     /// its bandwidth and channels) or a TOML file; their bytes stay where they are, best in memory, such as --fast
     /// /dev/shm/fast:1GiB
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, help_heading = DEVICES, value_name = "MODEL")]
     model: Option<Models>,
+    /// Persistent memory that --pmem stands for: pcm (100 ns a cache line read, 400 ns written) or nvdimm (as fast as
+    /// memory). Cache lines are counted then
+    #[arg(long, help_heading = DEVICES, value_name = "MODEL", requires = "pmem")]
+    pmem_model: Option<MemoryModel>,
+    /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md);
+    /// rocksdb:lru+m8 is set otherwise than is best (lru or hyper, row, m4, m8 or m10)
+    #[arg(long, help_heading = COMPARISON, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "candidate_tables", "table_bytes"])]
+    against: Vec<String>,
+    /// Turns of each, with --against
+    #[arg(long, help_heading = COMPARISON, default_value_t = 5, requires = "against")]
+    pairs: u64,
+    /// With --against, the fast tier of each [default: a fifth of the data]
+    #[arg(long, help_heading = COMPARISON, value_name = "SIZE", requires = "against")]
+    fast_size: Option<Size>,
+    /// With --against, bound nobody's memory by the kernel's memory groups: for stores that hold much more than they
+    /// are given, as fjall does
+    #[arg(long, help_heading = COMPARISON, requires = "against")]
+    no_memory_groups: bool,
     /// Write everything measured to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = RESULTS, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with tables and plots to this file; it needs nothing else to be read (not of a trace)
-    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    #[arg(long, help_heading = RESULTS, value_name = "FILE", conflicts_with = "trace")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// prismdb: how the next key range to go down is chosen: approx, precise or random
+    #[arg(long, help_heading = TUNING, default_value = "approx", conflicts_with = "against")]
+    demotion: Demotion,
+    /// prismdb: when what a read found on the capacity tier comes up: auto, always or never
+    #[arg(long, help_heading = TUNING, default_value = "auto", conflicts_with = "against")]
+    promote_reads: PromoteReads,
 }
 
 impl Args {

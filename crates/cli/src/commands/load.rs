@@ -26,11 +26,14 @@ const FAST_SHARE: u64 = 64;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Formats:
-  deb822  stanzas apart by empty lines, fields `Name: value`; --key names a field, the value is the whole stanza
-  tsv     a header line, then tab-separated columns; --key names a column or is its number from 1; the value is
+  deb822  stanzas apart by empty lines, fields `Name: value`; --key names a field,
+          the value is the whole stanza
+  tsv     a header line, then tab-separated columns; --key names a column or is its
+          number from 1; the value is the line
+  jsonl   a JSON object a line; --key names a field (text or number); the value is
           the line
-  jsonl   a JSON object a line; --key names a field (text or number); the value is the line
-  lines   any lines; the key is the line's number in 12 digits, or with --key line the line itself
+  lines   any lines; the key is the line's number in 12 digits, or with --key line
+          the line itself
   dump    what `cuesta dump` prints")]
 pub(crate) struct Args {
     /// The file; `-` reads standard input
