@@ -174,6 +174,8 @@ struct Begun<'b> {
     devices: [Arc<dyn Device>; 2],
     /// The last key of those that it lies on.
     reach: Option<Vec<u8>>,
+    /// What its writer holds.
+    held: Charge,
 }
 
 struct Outputs<'a, 'b> {
@@ -258,6 +260,7 @@ impl<'b> Outputs<'_, 'b> {
             seen_bytes += (entry.key.len() + entry.value.len()) as u64;
             input.next()?;
             if seen_bytes >= check_at {
+                self.count_held();
                 (self.options.check)(seen_bytes)?;
                 check_at = seen_bytes + CHECK_BYTES;
             }
@@ -271,6 +274,13 @@ impl<'b> Outputs<'_, 'b> {
             tiers.into_iter().try_for_each(|tier| self.options.tiers.get(tier)?.sync_names())?;
         }
         Ok(())
+    }
+
+    /// Counts what the writer of the present table holds, where it comes to much.
+    fn count_held(&mut self) {
+        let Some(Begun { writer: TableWriter::Floor(writer), held, .. }) = &mut self.begun else { return };
+        held.resize(writer.held_bytes());
+        self.options.cache.fit();
     }
 
     /// Whose first entry has this key, and so many bytes.
@@ -314,12 +324,16 @@ impl<'b> Outputs<'_, 'b> {
             };
             TableWriter::Blocks(Box::new(BlocksWriter::new(options.store, number, data, meta, blocks)?))
         };
-        Ok(Begun { number, writer, placed, devices, reach })
+        let held = options.cache.memory().charge(Holder::Jobs, 0);
+        Ok(Begun { number, writer, placed, devices, reach, held })
     }
 
     fn finish_table(&mut self) -> Result<()> {
-        let Some(Begun { number, writer, placed, devices, .. }) = self.begun.take() else { return Ok(()) };
+        let Some(Begun { number, writer, placed, devices, held, .. }) = self.begun.take() else {
+            return Ok(());
+        };
         let properties = writer.finish()?;
+        drop(held);
         self.large = None;
         if let Some(lease) = placed.lease {
             lease.settle(properties.data_file_bytes);

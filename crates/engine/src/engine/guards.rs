@@ -43,6 +43,8 @@ pub(super) struct Level0 {
 /// What a guard has once an edit is applied.
 struct After<'a> {
     guard: &'a Guard,
+    /// Where the next one begins.
+    end: Option<&'a [u8]>,
     /// By age.
     runs: BTreeMap<u64, Vec<Piece>>,
     /// Runs of the guard before it.
@@ -232,15 +234,16 @@ impl Engine {
             // What lies on one another stays in a guard of its own, and those are cut when they are written.
             let most = usize::from(!links);
             let single = below.iter().filter(|after| after.runs.len() <= most);
-            changes.extend(single.map(|after| (output, after.guard, after.runs_before, after.pieces())));
+            changes.extend(single.map(|after| (output, after, after.runs_before, after.pieces())));
         }
         let above = if (1..output).contains(&level) { after(level) } else { Vec::new() };
-        for emptied in above.into_iter().filter(|after| after.runs.is_empty()) {
+        for emptied in above.iter().filter(|after| after.runs.is_empty()) {
             // Nothing is put into the guard before it.
-            changes.push((level, emptied.guard, 0, pieces_below(edit, &below)));
+            changes.push((level, emptied, 0, pieces_below(edit, &below)));
         }
-        for (level, guard, runs_before, pieces) in changes {
-            let change = change(&guard.start, &pieces, smallest, largest, self.options.guard_bytes());
+        for (level, After { guard, end, .. }, runs_before, pieces) in changes {
+            let ends = (guard.start.as_slice(), *end);
+            let change = change(ends, &pieces, smallest, largest, self.options.guard_bytes());
             let level = level as u32;
             edit.guards_added.extend(change.added.into_iter().map(|start| (level, start)));
             let removed = (level, guard.start.clone());
@@ -275,9 +278,10 @@ fn level0_for(guards: &[Arc<Guard>], pieces: &[Piece], guard_bytes: u64) -> Leve
     let mut level0 = Level0::default();
     for (i, guard) in guards.iter().enumerate() {
         let until = |start: &[u8]| pieces.partition_point(|(key, _)| key.as_slice() < start);
-        let end = guards.get(i + 1).map_or(pieces.len(), |next| until(&next.start));
+        let end = guards.get(i + 1).map(|next| next.start.as_slice());
+        let own = until(&guard.start)..end.map_or(pieces.len(), until);
         let change = match guard.runs.is_empty() {
-            true => change(&guard.start, &pieces[until(&guard.start)..end], &[], &AFTER_ALL, guard_bytes),
+            true => change((&guard.start, end), &pieces[own], &[], &AFTER_ALL, guard_bytes),
             false => Change::default(),
         };
         if change.is_joined {
@@ -383,7 +387,7 @@ fn guard_after<'a>(guards: &'a [Arc<Guard>], i: usize, level: u32, edit: &Edit) 
         runs.entry(age).or_default().push((meta.smallest.clone(), meta.level_bytes()));
     }
     let runs_before = i.checked_sub(1).map_or(0, |before| guards[before].runs.len());
-    After { guard, runs, runs_before }
+    After { guard, end: next.map(|next| next.start.as_slice()), runs, runs_before }
 }
 
 /// What went down, by the guards where it is now; a table each, if that is one.

@@ -26,7 +26,7 @@ use crate::tier::Lease;
 use crate::version::edit::{AddedTable, ENTRY_BYTES};
 use crate::version::{Edit, Layer, Run, TableHandle, TableMeta, TablePart};
 use cuesta_device::{ALIGNMENT, Cause};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// A merge reads one part in so many of the memory number ahead, over all its runs.
@@ -423,12 +423,16 @@ impl Engine {
                 let keys = (after.as_deref(), up_to.as_deref());
                 let stays = |table: &&Arc<TableHandle>| !job.gone.contains(&table.meta.number);
                 let mut shares: Vec<_> = table.iter().filter(stays).map(|table| (&table.meta, 1.0)).collect();
-                for above in job.above.iter().flatten().filter(stays) {
-                    let share = above.table()?.share_between(&self.tables.cache, keys.0, keys.1)?;
+                let above: Vec<&Arc<TableHandle>> = job.above.iter().flatten().filter(stays).collect();
+                let lie: Vec<_> = above.iter().map(|table| (table.meta.number, table.meta.below())).collect();
+                for (table, topmost) in above.iter().zip(topmost_of(&lie)) {
+                    // Of floors that lie on one another it knows the share of all together, and none its own.
+                    let topmost = above[topmost].table()?;
+                    let share = topmost.share_between(&self.tables.cache, keys.0, keys.1)?;
                     // Blocks are not all packed alike.
-                    let is_packed = above.meta.raw_bytes > above.meta.data_bytes;
-                    shares
-                        .push((&above.meta, if is_packed { (share * PACKED_SLACK).min(1.0) } else { share }));
+                    let is_packed = table.meta.raw_bytes > table.meta.data_bytes;
+                    let share = if is_packed { (share * PACKED_SLACK).min(1.0) } else { share };
+                    shares.push((&table.meta, share));
                 }
                 let need = Need::of_tables(&self.options, shares.into_iter());
                 self.merge_step(job, &table, up_to.is_none(), &RunJob { need, keys, ..whole })?;
@@ -756,6 +760,16 @@ impl Engine {
     }
 }
 
+/// For each table, given as its number and that of the one that it lies on, the place of the topmost of those that lie
+/// on it, or its own.
+fn topmost_of(tables: &[(u64, Option<u64>)]) -> Vec<usize> {
+    let covers = |(at, (_, below)): (usize, &(u64, Option<u64>))| below.map(|below| (below, at));
+    let covered: BTreeMap<u64, usize> = tables.iter().enumerate().filter_map(covers).collect();
+    let next = |at: &usize| covered.get(&tables[*at].0).copied();
+    let topmost = |at| std::iter::successors(Some(at), next).take(tables.len()).last().unwrap_or(at);
+    (0..tables.len()).map(topmost).collect()
+}
+
 /// Of bounds, those after the first of these keys, up to the second.
 fn among<'a>(bounds: &'a [Vec<u8>], (after, up_to): (Option<&[u8]>, Option<&[u8]>)) -> &'a [Vec<u8>] {
     let behind = |key: &[u8]| bounds.partition_point(|bound| bound.as_slice() <= key);
@@ -771,4 +785,21 @@ pub(super) fn ranges_of(ranges: &RangeTombstones) -> Vec<RangeTombstone> {
 /// and all.
 pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Full | ErrorKind::Closed | ErrorKind::ReadOnly)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_of_what_lies_on_one_another_is_found() {
+        let topmost = |tables: &[(u64, u64)]| {
+            let tables = tables.iter().map(|(number, below)| (*number, Some(*below).filter(|at| *at > 0)));
+            topmost_of(&tables.collect::<Vec<_>>())
+        };
+        assert_eq!(topmost(&[(3, 0), (5, 3), (9, 5)]), [2, 2, 2]);
+        // Two trees, and a table by itself; one lies on what is not among them.
+        assert_eq!(topmost(&[(9, 5), (4, 0), (5, 2), (7, 6), (6, 0)]), [0, 1, 0, 3, 3]);
+        assert_eq!(topmost(&[]), []);
+    }
 }

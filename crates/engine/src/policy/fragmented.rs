@@ -318,9 +318,10 @@ pub(crate) struct Change {
 pub(crate) type Piece = (Vec<u8>, u64);
 
 /// Cuts a guard into parts of about `guard_bytes`, between pieces, or joins it with the one before if it has become
-/// small. Cuts are behind `smallest`, up to `largest`: beyond them others may be writing.
+/// small. Cuts are between its own ends, of which the last guard has but one, and behind `smallest`, up to `largest`:
+/// beyond them others may be writing.
 pub(crate) fn change(
-    start: &[u8],
+    (start, end): (&[u8], Option<&[u8]>),
     pieces: &[Piece],
     smallest: &[u8],
     largest: &[u8],
@@ -331,7 +332,8 @@ pub(crate) fn change(
     let part = total / parts.max(1);
     let (mut added, mut bytes, mut left) = (Vec::new(), 0, total);
     for (key, of_piece) in pieces {
-        let inside = key.as_slice() > smallest.max(start) && key.as_slice() <= largest;
+        let key_is_own = end.is_none_or(|end| key.as_slice() < end);
+        let inside = key_is_own && key.as_slice() > smallest.max(start) && key.as_slice() <= largest;
         if inside && parts > 1 && bytes >= part && left >= part / SMALL {
             added.push(key.clone());
             bytes = 0;
@@ -548,10 +550,15 @@ mod tests {
     }
 
     fn changed(start: &str, pieces: &[(&str, u64)], within: (&str, &str)) -> String {
+        changed_between((start, None), pieces, within)
+    }
+
+    fn changed_between(ends: (&str, Option<&str>), pieces: &[(&str, u64)], within: (&str, &str)) -> String {
         let pieces: Vec<Piece> =
             pieces.iter().map(|(key, bytes)| (key.as_bytes().to_vec(), *bytes)).collect();
         let (smallest, largest) = (within.0.as_bytes(), within.1.as_bytes());
-        let change = change(start.as_bytes(), &pieces, smallest, largest, 100);
+        let ends = (ends.0.as_bytes(), ends.1.map(str::as_bytes));
+        let change = change(ends, &pieces, smallest, largest, 100);
         let added: Vec<_> = change.added.iter().map(|key| key.escape_ascii().to_string()).collect();
         format!("{}{}", added.join(" "), if change.is_joined { "joined" } else { "" })
     }
@@ -565,6 +572,9 @@ mod tests {
         // Only among the keys that are its own; the rest waits.
         assert_eq!(changed("", &five, ("d", "z")), "e");
         assert_eq!(changed("", &five, ("a", "b")), "");
+        // What went down from it may reach into the next one's keys, where a table may lie across.
+        assert_eq!(changed_between(("", Some("e")), &five, ("a", "z")), "c");
+        assert_eq!(changed_between(("", Some("ea")), &five, ("a", "z")), "c e");
         // Appended to for ever.
         assert_eq!(changed("", &[("a", 100), ("b", 30), ("c", 30)], ("b", "c")), "c");
     }

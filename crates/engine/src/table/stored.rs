@@ -68,10 +68,17 @@ pub(crate) fn decode_stored(bytes: &[u8], place: Place) -> Decode<Stored<'_>> {
     if place.checksum(&[payload, &trailer[..5]]) != sum && !planted::has(Bug::BlockChecksumSkipped) {
         return Err(Malformed::new("a block does not match its checksum"));
     }
-    if raw_bytes > RAW_BLOCK_BYTES_MAX {
-        return Err(Malformed(format!("a block of {raw_bytes} bytes is past the limit")));
+    let compression = Compression::from_stored(compression)?;
+    match compression {
+        // What it says of itself costs nobody memory.
+        Compression::None if raw_bytes != payload.len() => {
+            Err(Malformed(format!("the block has {} bytes, {raw_bytes} were stored", payload.len())))
+        }
+        Compression::Lz4 | Compression::Zstd if raw_bytes > RAW_BLOCK_BYTES_MAX => {
+            Err(Malformed(format!("a block of {raw_bytes} bytes is past the limit")))
+        }
+        _ => Ok(Stored { payload, compression, raw_bytes }),
     }
-    Ok(Stored { payload, compression: Compression::from_stored(compression)?, raw_bytes })
 }
 
 /// Where the top index and the properties lie.
@@ -103,5 +110,27 @@ impl Footer {
             true => Ok(footer),
             false => Err(Malformed::new("the footer does not match its checksum")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{FileId, FileKind, StoreId};
+
+    #[test]
+    fn what_a_block_says_of_its_length_is_bounded_by_what_is_there_or_by_what_can_be() {
+        let place = Place { store: StoreId(7), file: FileId::new(FileKind::Meta, 1), offset: 0 };
+        let decoded = |payload: &[u8], compression, raw_bytes| {
+            let stored = [payload, &encode_block_trailer(place, payload, compression, raw_bytes)].concat();
+            decode_stored(&stored, place).map(|stored| stored.raw_bytes).map_err(|why| why.0)
+        };
+        assert_eq!(decoded(b"four", Compression::None, 4), Ok(4));
+        assert!(decoded(b"four", Compression::None, 5).is_err());
+        assert_eq!(decoded(b"four", Compression::Lz4, RAW_BLOCK_BYTES_MAX), Ok(RAW_BLOCK_BYTES_MAX));
+        assert!(decoded(b"four", Compression::Zstd, RAW_BLOCK_BYTES_MAX + 1).is_err());
+        // The checksums of a floor's sectors may be as long as they are.
+        let long = vec![7; RAW_BLOCK_BYTES_MAX + 1];
+        assert_eq!(decoded(&long, Compression::None, long.len()), Ok(long.len()));
     }
 }

@@ -414,6 +414,8 @@ fn floors_in_persistent_memory_are_whole_after_a_power_cut_once_they_are_finishe
         for (key, trailer, value) in &versions {
             writer.add(Entry { key, trailer: *trailer, value }).unwrap();
         }
+        // Eight bytes for each key at least, and ten bits of a filter.
+        assert!((800 * 9..800 * 20 + 4096).contains(&writer.held_bytes()), "{}", writer.held_bytes());
         if number == 5 {
             // Nobody waits for this one.
             drop(writer);

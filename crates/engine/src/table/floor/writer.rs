@@ -4,8 +4,9 @@
 //! behind the old top's last entry go on where that one's pointer leads, since the floors that it leaves out end before
 //! them. Where the new entries are few the walk leaps.
 //!
-//! Each byte is copied once, into a staging buffer. Memory: what two files being written take, the hashes of the keys
-//! for the filter, and four bytes for each sector.
+//! Each byte is copied once, into a staging buffer. Memory: what two files being written take, and, counted by who has
+//! it written ([`FloorWriter::held_bytes`]), the hashes of the keys for the filter, and four bytes for each sector; at
+//! the end the filter, and these bytes once more, too.
 
 use super::entry::{DATA_BYTES_MAX, FLOORS_MAX, Head, PREFIX_BYTES, Pointer, prefix_of};
 use super::tree::check;
@@ -97,6 +98,13 @@ impl FloorWriter {
         self.data.offset() + self.meta.offset()
     }
 
+    /// Memory that it takes for what it has been given, and will take for that at its end.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let filter = self.hashes.len() as u64 * u64::from(self.properties.filter_bits_per_key) / 8;
+        let sums = self.bytes() / SECTOR_BYTES as u64 * SUM_BYTES as u64;
+        (self.hashes.capacity() * size_of::<u64>()) as u64 + filter + 2 * sums
+    }
+
     /// Adds an entry behind the last.
     ///
     /// # Errors
@@ -172,7 +180,9 @@ impl FloorWriter {
             // Its lines are to be lines of the cache.
             let lines_at = (self.meta.offset() as usize + FILTER_HEADER_BYTES).next_multiple_of(LINE_BYTES);
             self.meta.push(&vec![0; lines_at - FILTER_HEADER_BYTES - self.meta.offset() as usize])?;
-            self.shape.filter = BlockHandle { offset: self.meta.offset(), bytes: filter.len() as u32 };
+            let too_large = |_| Error::internal(format!("floor {}: its filter is too large", self.number));
+            let bytes = u32::try_from(filter.len()).map_err(too_large)?;
+            self.shape.filter = BlockHandle { offset: self.meta.offset(), bytes };
             self.meta.push(&filter)?;
         } else {
             self.shape.filter = BlockHandle { offset: self.meta.offset(), bytes: 0 };
