@@ -104,7 +104,12 @@ pub struct Permutation {
 impl Permutation {
     /// Of the numbers below `items`, at least 1.
     pub fn new(items: u64, seed: u64) -> Self {
-        let bits = u64::BITS - items.max(2).saturating_sub(1).leading_zeros();
+        Self::growing(items, 0, seed)
+    }
+
+    /// The same, but as numbers come, up to twice as many as `begun`, most of the others stay where they went.
+    fn growing(items: u64, begun: u64, seed: u64) -> Self {
+        let bits = u64::BITS - items.max(2 * begun).max(2).saturating_sub(1).leading_zeros();
         Self { items: items.max(1), half_bits: bits.div_ceil(2), seed }
     }
 
@@ -233,10 +238,20 @@ pub struct Chooser {
 impl Chooser {
     /// Over `records` records to begin with. Threads of one run share the seed, and so which records are hot.
     pub fn new(distribution: Distribution, theta: f64, records: u64, seed: u64) -> Self {
+        Self::of_run(distribution, theta, (records, records), seed)
+    }
+
+    /// The same in a run that began with so many of the records, for all phases of which about the same ones are hot.
+    pub(crate) fn of_run(
+        distribution: Distribution,
+        theta: f64,
+        (records, begun): (u64, u64),
+        seed: u64,
+    ) -> Self {
         Self {
             distribution,
             zipfian: Zipfian::new(records, theta),
-            permutation: Permutation::new(records, seed),
+            permutation: Permutation::growing(records, begun, seed),
             ranges: Ranges::new(seed),
         }
     }
@@ -357,6 +372,10 @@ pub(crate) mod tests {
             assert!(items < 30 || moved > items / 2, "{moved} of {items} moved");
         }
         assert_ne!(Permutation::new(1000, 1).of(5), Permutation::new(1000, 2).of(5));
+        // Beyond a power of four, too.
+        let of = |items| (0..1000).map(move |number| Permutation::growing(items, 1000, 1).of(number));
+        let stay = of(1000).zip(of(1030)).filter(|(before, after)| before == after).count();
+        assert!(stay > 930, "{stay}");
     }
 
     #[test]

@@ -273,7 +273,8 @@ impl<'a> Worker<'a> {
     fn new(shared: &'a Shared<'a>, thread: u64) -> Result<Self, String> {
         let config = shared.config;
         let records = shared.begun.load(Ordering::Relaxed).max(1);
-        let chooser = |distribution| Chooser::new(distribution, config.theta, records, config.seed);
+        let records = (records, config.records);
+        let chooser = |distribution| Chooser::of_run(distribution, config.theta, records, config.seed);
         let choosers = config.workload.distributions(config.distribution).map(chooser);
         let times = Times::new()?;
         // Clients that follow one another through one stream would ask for what another has just brought into the

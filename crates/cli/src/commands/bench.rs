@@ -122,7 +122,7 @@ pub(crate) struct Args {
     pmem_model: Option<MemoryModel>,
     /// Run the same on these peers in turns, and print ratios: rocksdb, fjall, redb (see docs/benchmarks.md);
     /// rocksdb:lru+m8 is set otherwise than is best (lru or hyper, row, m4, m8 or m10)
-    #[arg(long, help_heading = COMPARISON, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "candidate_tables", "table_bytes"])]
+    #[arg(long, help_heading = COMPARISON, value_delimiter = ',', value_name = "PEERS", conflicts_with_all = ["trace", "ops", "fast", "capacity", "max_runs", "max_floors", "log_runs", "candidate_tables", "table_bytes", "sector"])]
     against: Vec<String>,
     /// Turns of each, with --against
     #[arg(long, help_heading = COMPARISON, default_value_t = 5, requires = "against")]
@@ -214,6 +214,12 @@ impl Args {
             }
             Self { theta, .. } if !(*theta > 0.0 && *theta <= 2.0 && (*theta - 1.0).abs() > 1e-3) => {
                 refuse("--theta must be more than 0 and at most 2, and not 1")
+            }
+            // Better known now than once ours is loaded.
+            Self { against, durability: Durability::Interval(_) | Durability::Unlogged, .. }
+                if !against.is_empty() =>
+            {
+                refuse("--durability must be os or sync with --against: peers have nothing else")
             }
             _ => Ok(()),
         }

@@ -288,6 +288,19 @@ pub(crate) fn entries(peers: &[String]) -> Result<Vec<Entry>> {
 /// Lets all take their turns; what was measured until then goes to `record` even if one fails. Each workload's lines go
 /// to `say` once it is done.
 pub(crate) fn run(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
+    let ran = run_all(plan, record, say);
+    if ran.is_err() {
+        // Who has not been closed has not been judged; what its devices counted nobody knows.
+        for i in 0..record.contenders.len() {
+            let invalid = invalid(record, &record.contenders[i]);
+            let contender = &mut record.contenders[i];
+            contender.invalid = contender.invalid.take().or(invalid);
+        }
+    }
+    ran
+}
+
+fn run_all(plan: &Plan, record: &mut Record, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
     let dir = std::path::absolute(&plan.dir).map_err(Failure::io(format!("find {}", plan.dir.display())))?;
     let mut players = Vec::new();
     if plan.killed && !plan.devices.models.is_empty() {

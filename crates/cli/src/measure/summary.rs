@@ -56,19 +56,38 @@ fn count(measured: &Measured, operation: Operation) -> u64 {
     measured.operations.iter().filter(|of| of.operation == operation).map(|of| of.count).sum()
 }
 
+/// Bytes of keys and values that a turn wrote, about.
+fn user_bytes(turn: &Turn) -> u64 {
+    let writes = [Operation::Update, Operation::Insert, Operation::ReadModifyWrite];
+    let written: u64 = writes.into_iter().map(|operation| count(&turn.ran.result.measured, operation)).sum();
+    let config = &turn.ran.result.config;
+    (written as f64 * (config.keys.bytes() as f64 + config.values.mean_bytes())) as u64
+}
+
+/// Bytes that a turn wrote to the capacity tier, if its contender has one that is counted.
+fn capacity_bytes(turn: &Turn) -> Option<u64> {
+    turn.ran.usage.counts.filter(|_| turn.tiers[1]).map(|counts| counts.tiers[1].written_bytes)
+}
+
+/// What is written for each byte in all turns, of which some write more than others.
+fn of_all(turns: impl Iterator<Item = Option<(u64, u64)>>) -> Option<f64> {
+    let (written, bytes): (Vec<u64>, Vec<u64>) = turns.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+    part_of(written.iter().sum(), bytes.iter().sum())
+}
+
+/// The part of so many; `None` of none.
+fn part_of(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| part as f64 / of as f64)
+}
+
 impl Numbers {
     pub(crate) fn of(turn: &Turn) -> Self {
         let (measured, usage) = (&turn.ran.result.measured, &turn.ran.usage);
         let operations = measured.operations.iter().map(|of| of.count).sum::<u64>() as f64;
-        let writes = [Operation::Update, Operation::Insert, Operation::ReadModifyWrite];
-        let written: u64 = writes.into_iter().map(|operation| count(measured, operation)).sum();
         let reads: u64 =
             [Operation::Read, Operation::ReadModifyWrite].into_iter().map(|of| count(measured, of)).sum();
-        let config = &turn.ran.result.config;
-        let record_bytes = config.keys.bytes() as f64 + config.values.mean_bytes();
-        let user_bytes = (written as f64 * record_bytes) as u64;
+        let user_bytes = user_bytes(turn);
         let tier = |i: usize| usage.counts.map(|counts| counts.tiers[i]).filter(|_| turn.tiers[i]);
-        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         Self {
             operations_per_second: measured.operations_per_second,
             p99_us: measured.operations.iter().map(|of| of.latency.p99_us).fold(0.0, f64::max),
@@ -79,8 +98,8 @@ impl Numbers {
             }),
             cpu_us: usage.cpu_seconds * 1e6 / operations,
             device_calls: calls(usage).map(|calls| calls as f64 / operations),
-            written: [0, 1].map(|i| tier(i).and_then(|tier| share(tier.written_bytes, user_bytes))),
-            reads: [0, 1].map(|i| tier(i).and_then(|tier| share(tier.point_reads, reads))),
+            written: [0, 1].map(|i| tier(i).and_then(|tier| part_of(tier.written_bytes, user_bytes))),
+            reads: [0, 1].map(|i| tier(i).and_then(|tier| part_of(tier.point_reads, reads))),
         }
     }
 }
@@ -197,9 +216,9 @@ pub(crate) fn ratios(record: &Record) -> Vec<Ratio> {
         let (a, b) = (numbers(&ours.name), numbers(peer));
         let of =
             |number: fn(&Numbers) -> f64| Quartiles::of(a.iter().zip(&b).map(|(a, b)| number(a) / number(b)));
-        let mean = |all: &[Numbers]| {
-            let written = all.iter().map(|numbers| numbers.written[1]).sum::<Option<f64>>()?;
-            Some(written / all.len() as f64)
+        let written = |name: &str| {
+            let of = |turn: &Turn| Some((capacity_bytes(turn)?, user_bytes(turn)));
+            of_all(turns(record, workload, name).map(of))
         };
         let p99_of = |(i, kind): (usize, Operation)| {
             let ratios = a.iter().zip(&b).map(|(a, b)| Some(a.p99_us_of[i]? / b.p99_us_of[i]?));
@@ -212,7 +231,7 @@ pub(crate) fn ratios(record: &Record) -> Vec<Ratio> {
             p99: of(|numbers| numbers.p99_us)?,
             p99_of: Operation::ALL.into_iter().enumerate().filter_map(p99_of).collect(),
             cpu: of(|numbers| numbers.cpu_us),
-            capacity_written: mean(&a).zip(mean(&b)).map(|(a, b)| [a, b]),
+            capacity_written: written(&ours.name).zip(written(peer)).map(|(a, b)| [a, b]),
         })
     };
     let mut all = Vec::new();
@@ -258,6 +277,13 @@ mod tests {
         assert_eq!(ratio(&[("read", 1.0)]).p99_by_kind(), None);
         let told = ratio(&[("read", 0.5), ("update", 2.0)]).p99_by_kind();
         assert_eq!(told.as_deref(), Some("read 0.50, update 2.00"));
+    }
+
+    #[test]
+    fn turns_count_by_what_they_write() {
+        assert_eq!(of_all([Some((10, 1)), Some((0, 9))].into_iter()), Some(1.0));
+        assert_eq!(of_all([Some((10, 1)), None].into_iter()), None);
+        assert_eq!(of_all([Some((10, 0))].into_iter()), None);
     }
 
     #[test]

@@ -637,6 +637,10 @@ fn unknown_peers_papers_and_missing_programs_are_named() {
     let shell = Shell::new();
     let (code, told) = shell.fails(&["bench", "--against", "leveldb"]);
     assert!(code == 6 && told.contains("leveldb") && told.contains("rocksdb, fjall, redb"), "{told}");
+    // What peers cannot do, or ours would not be given.
+    let (_, told) = shell.fails(&["bench", "--against", "redb", "--durability", "unlogged"]);
+    assert!(told.contains("--durability must be os or sync"), "{told}");
+    assert_eq!(shell.fails(&["bench", "--against", "redb", "--sector", "512"]).0, 2);
     let (code, told) = shell.fails(&["repro", "notapaper"]);
     assert!(code == 6 && told.contains("notapaper") && told.contains("prismdb"), "{told}");
     let (code, told) = shell.fails(&["repro", "prismdb", "fig99"]);

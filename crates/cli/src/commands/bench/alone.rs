@@ -201,6 +201,8 @@ impl Alone<'_> {
                 let store = self.store;
                 (_, records) =
                     shown("warm-up", None, |progress| run_phase(store, &config, records, progress))?;
+                // What it leaves to be merged is no part of what is measured.
+                store.db.wait_for_background()?;
             }
             records = self.run_phase(&config, records)?;
         }

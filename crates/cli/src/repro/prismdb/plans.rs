@@ -192,7 +192,10 @@ fn of_values(setting: &Setting, value_bytes: usize) -> Plan {
         data_bytes,
         durability: "os".to_owned(),
         profile: "prismdb".to_owned(),
-        devices: devices(setting, scaled()),
+        devices: Devices {
+            page_cache_bytes: data_bytes * MEMORY_PERCENT / 200,
+            ..devices(setting, scaled())
+        },
         scale: Some(setting.scale),
     }
 }

@@ -92,7 +92,7 @@ pub(super) fn figure_11d(records: &[&Record]) -> Vec<String> {
         let thousands: Vec<String> = rates.iter().map(|rate| short(rate / 1000.0)).collect();
         let share = short(least / middle);
         Some(format!(
-            "{contender}: thousands a second, second by second: {}; the slowest has {share} of the median",
+            "{contender}: thousands a second, by half seconds: {}; the slowest has {share} of the median",
             thousands.join(" ")
         ))
     };
