@@ -252,11 +252,11 @@ impl Operations {
         drop(restore());
     }
 
-    /// Keys looked up, batches written, and how many of the former tables below level 0 answered.
-    pub(super) fn reads_and_writes(&self) -> [u64; 3] {
+    /// Keys looked up, and how many of them tables below level 0 answered.
+    pub(super) fn gets(&self) -> [u64; 2] {
         let read = |field: &AtomicU64| field.load(Ordering::Relaxed);
         let below = self.answered[BY_LEVEL_0 + 1..BY_NOTHING].iter().map(read).sum();
-        [read(&self.gets), read(&self.writes), below]
+        [read(&self.gets), below]
     }
 
     /// Keys looked up, and scans and cursors put somewhere.

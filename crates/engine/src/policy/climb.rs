@@ -50,14 +50,14 @@ pub(crate) struct Climb {
     step: i32,
     failed: u32,
     rests: u32,
-    /// All work up to the end of the last epoch.
-    end: Work,
+    /// All work up to the end of the last epoch, or to the first look: what was done before an open is of no epoch.
+    end: Option<Work>,
 }
 
 impl Default for Climb {
     fn default() -> Self {
-        let (work, end) = (Work::default(), Work::default());
-        Self { holds: PERCENT_FIRST, work, tried: None, step: -STEP_FIRST, failed: 0, rests: 0, end }
+        let work = Work::default();
+        Self { holds: PERCENT_FIRST, work, tried: None, step: -STEP_FIRST, failed: 0, rests: 0, end: None }
     }
 }
 
@@ -69,15 +69,16 @@ impl Climb {
 
     /// Looks whether an epoch has ended, in a store of so many keys.
     pub(crate) fn look(&mut self, now: Work, keys: u64) {
+        let end = *self.end.get_or_insert(now);
         let work = Work {
-            operations: now.operations.saturating_sub(self.end.operations),
-            below_bytes: now.below_bytes.saturating_sub(self.end.below_bytes),
+            operations: now.operations.saturating_sub(end.operations),
+            below_bytes: now.below_bytes.saturating_sub(end.below_bytes),
         };
         let least = EPOCH_MIN.min(keys.saturating_mul(EPOCH_EACH_MAX)).max(EPOCH_LEAST);
         if work.operations < (keys / EPOCH_KEYS).max(least) {
             return;
         }
-        self.end = now;
+        self.end = Some(now);
         match self.tried.take() {
             Some(tried) if work.is_cheaper_than(&self.work) => {
                 (self.holds, self.work, self.failed) = (tried, work, 0);
@@ -99,7 +100,7 @@ impl Climb {
 
     /// No trials for now: what holds is what counts, and the next epoch begins when there may be trials again.
     pub(crate) fn pause(&mut self, now: Work) {
-        (self.tried, self.end) = (None, now);
+        (self.tried, self.end) = (None, Some(now));
     }
 
     fn begin_trial(&mut self) {
@@ -179,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_done_before_an_open_is_of_no_epoch() {
+        // Cheap for years, then opened anew: nothing is tried while the cache fills.
+        let mut climb = Climb::default();
+        let mut now = Work { operations: 1 << 40, below_bytes: 1 << 40 };
+        climb.look(now, KEYS);
+        for cost in (0..20).map(|epoch| 1000.0 * 0.95_f64.powi(epoch)) {
+            after(&mut climb, &mut now, 1, |_| cost);
+            assert_eq!((climb.tried, climb.holds), (None, PERCENT_FIRST));
+        }
+    }
+
+    #[test]
     fn while_it_pauses_what_held_holds() {
         let (mut climb, mut now) = (Climb::default(), Work::default());
         let cost = |percent: f64| 1000.0 + (percent - 20.0).powi(2);
@@ -189,10 +202,10 @@ mod tests {
         assert_ne!(climb.percent(), holds);
         now.operations += 10 * EPOCH_MIN;
         climb.pause(now);
-        assert_eq!((climb.percent(), climb.end), (holds, now));
+        assert_eq!((climb.percent(), climb.end), (holds, Some(now)));
         // What was done meanwhile is of no epoch.
         climb.look(Work { operations: now.operations + EPOCH_MIN - 1, ..now }, KEYS);
-        assert_eq!((climb.percent(), climb.end), (holds, now));
+        assert_eq!((climb.percent(), climb.end), (holds, Some(now)));
         assert!(after(&mut climb, &mut now, 50, cost) <= 30);
     }
 
@@ -212,6 +225,6 @@ mod tests {
         assert_eq!((climb.percent(), climb.end), (before.percent(), before.end));
         // Of few keys it takes fewer.
         climb.look(Work { operations: now.operations + 400, ..now }, 100);
-        assert_eq!(climb.end.operations, now.operations + 400);
+        assert_eq!(climb.end.unwrap().operations, now.operations + 400);
     }
 }

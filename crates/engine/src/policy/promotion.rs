@@ -9,6 +9,9 @@
 //! epoch is longer than in the paper. Where that would be more than three reads a key, it is three: the store is so
 //! small that nothing is lost by a guess.
 //!
+//! Looks come by gets, and by writes where there are hardly any gets. The first one of a store that was opened only notes
+//! what there has been: what was asked for before the open says nothing.
+//!
 //! Whether the store is a cache of what lies below, and copies stay by how often they were asked for, is looked at as
 //! often, and takes 97 reads in 100: where one operation in twenty writes, more reads reach the capacity tier with it
 //! (`docs/decisions/0011-store-below-the-memtable.md`).
@@ -39,6 +42,7 @@ const LOOK_READS_MAX: u64 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadView {
     pub(crate) gets: u64,
+    /// Entries.
     pub(crate) writes: u64,
     /// Gets that tables answered.
     pub(crate) below: u64,
@@ -64,13 +68,13 @@ enum Phase {
 pub(crate) struct Promotion {
     phase: Phase,
     is_cache: bool,
-    last: ReadView,
-    next_look: u64,
+    last: Option<ReadView>,
+    next_look: [u64; 2],
 }
 
 impl Promotion {
-    /// The number of gets at which it wants to be asked again.
-    pub(crate) fn next_look(&self) -> u64 {
+    /// The numbers of gets and of writes at either of which it wants to be asked again.
+    pub(crate) fn next_look(&self) -> [u64; 2] {
         self.next_look
     }
 
@@ -82,8 +86,9 @@ impl Promotion {
     /// Whether objects should rise from now on.
     pub(crate) fn next(&mut self, now: &ReadView) -> bool {
         let since = |now: u64, before: u64| now.saturating_sub(before);
-        let (gets, writes) = (since(now.gets, self.last.gets), since(now.writes, self.last.writes));
-        let below = since(now.below, self.last.below);
+        let last = *self.last.get_or_insert(*now);
+        let (gets, writes) = (since(now.gets, last.gets), since(now.writes, last.writes));
+        let below = since(now.below, last.below);
         let (tracked, tracked_below) = now.tracked;
         let are_reads = |percent| gets > 0 && gets * 100 >= (gets + writes) * percent;
         self.is_cache = are_reads(CACHE_PERCENT);
@@ -101,9 +106,10 @@ impl Promotion {
         };
         let promotes = matches!(self.phase, Phase::Promoting { .. });
         let share = if self.phase == Phase::Pausing { PAUSE_KEYS } else { EPOCH_KEYS };
-        self.last = *now;
+        self.last = Some(*now);
         let (least, most) = if promotes { (EPOCH_MIN, EPOCH_READS_MAX) } else { (LOOK_MIN, LOOK_READS_MAX) };
-        self.next_look = now.gets + (now.keys / share).max(least.min(now.keys * most)).max(READS_MIN);
+        let epoch = (now.keys / share).max(least.min(now.keys * most)).max(READS_MIN);
+        self.next_look = [now.gets, now.writes].map(|so_far| so_far + epoch);
         promotes
     }
 }
@@ -112,11 +118,18 @@ impl Promotion {
 mod tests {
     use super::*;
 
+    /// That has looked once.
+    fn begun(view: &ReadView) -> Promotion {
+        let mut promotion = Promotion::default();
+        assert!(!promotion.next(view) && !promotion.is_cache());
+        promotion
+    }
+
     /// Looks one after the other: gets in ten thousands, writes, those answered below, tracked keys of a hundred that
     /// lie below.
     fn decisions(looks: &[(u64, u64, u64, u64)]) -> String {
-        let (mut promotion, mut view) = (Promotion::default(), ReadView::default());
-        view.keys = 20_000_000;
+        let mut view = ReadView { keys: 20_000_000, ..ReadView::default() };
+        let mut promotion = begun(&view);
         let decide = |(gets, writes, below, percent): &(u64, u64, u64, u64)| {
             view.gets += gets * 10_000;
             view.writes += writes;
@@ -124,7 +137,7 @@ mod tests {
             view.tracked = (100, *percent);
             let wanted = promotion.next(&view);
             let cache = if promotion.is_cache() { " cache" } else { "" };
-            format!("{wanted} {}{cache}", (promotion.next_look() - view.gets) / 10_000)
+            format!("{wanted} {}{cache}", (promotion.next_look()[0] - view.gets) / 10_000)
         };
         looks.iter().map(decide).collect::<Vec<_>>().join(", ")
     }
@@ -138,14 +151,25 @@ mod tests {
     #[test]
     fn epochs_are_a_hundredth_of_many_keys_and_three_reads_for_each_of_few() {
         let next = |keys, tracked_below| {
+            let mut promotion = begun(&ReadView { keys, ..ReadView::default() });
             let view = ReadView { gets: 1000, keys, tracked: (100, tracked_below), ..ReadView::default() };
-            let mut promotion = Promotion::default();
-            (promotion.next(&view), promotion.next_look() - 1000)
+            (promotion.next(&view), promotion.next_look()[0] - 1000)
         };
         assert_eq!([next(100_000_000, 30), next(100_000_000, 20)], [(true, 1_000_000), (false, 1_000_000)]);
         assert_eq!([next(2_000_000, 30), next(2_000_000, 20)], [(true, 300_000), (false, 100_000)]);
         assert_eq!([next(1_000, 30), next(1_000, 20)], [(true, 3_000), (false, 1_000)]);
         assert_eq!(next(0, 0), (false, 100));
+    }
+
+    #[test]
+    fn what_was_asked_for_before_an_open_says_nothing_and_writes_alone_are_looked_at() {
+        let mut view = ReadView { gets: 1 << 40, keys: 1000, tracked: (100, 50), ..ReadView::default() };
+        let mut promotion = begun(&view);
+        view.gets += 1000;
+        assert!(promotion.next(&view) && promotion.is_cache());
+        assert_eq!(promotion.next_look(), [view.gets + 3000, 3000]);
+        view.writes += 3000;
+        assert!(!promotion.next(&view) && !promotion.is_cache());
     }
 
     #[test]

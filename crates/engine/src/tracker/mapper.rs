@@ -47,7 +47,9 @@ fn shares(counts: [u64; CLOCKS], mut room: u64) -> [u64; CLOCKS] {
     let mut shares = [0; CLOCKS];
     for (class, count) in counts.into_iter().enumerate().rev() {
         let fitting = room.min(count);
-        shares[class] = (fitting * ALL).checked_div(count).unwrap_or(if room > 0 { ALL } else { 0 });
+        let share = (u128::from(fitting) * u128::from(ALL)).checked_div(u128::from(count));
+        // No more than all.
+        shares[class] = share.map_or(if room > 0 { ALL } else { 0 }, |share| share as u64);
         room -= fitting;
     }
     shares

@@ -10,7 +10,8 @@
 //!
 //! Either way it goes in parts, each with an edit of its own. What goes is chosen while others work, and goes if it
 //! still lies where it did, or was moved to ([`super::vacate`]): slots that the contents in hand have are given to
-//! nobody else.
+//! nobody else. So who looks into slots, each a read, takes the present contents anew for each part: what is freed
+//! meanwhile, by whomever, is not given out before those in hand are let go of.
 
 use super::Store;
 use crate::engine::Engine;
@@ -23,8 +24,9 @@ use crate::version::Edit;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Keys of a part.
+/// Keys of a part, and keys that are looked at for one.
 const PART_KEYS: usize = 16 << 10;
+const LOOKED_AT: usize = 4 << 10;
 
 /// What a flush found.
 pub(super) struct Before {
@@ -52,7 +54,7 @@ impl Engine {
             return;
         }
         let is_left = planted::has(Bug::ErasedSlotsKept);
-        if is_left || self.clear(store, contents, ranges, false).is_ok() {
+        if is_left || self.clear(store, contents, ranges).is_ok() {
             store.state.lock().cleared.extend(ranges.iter().map(|tombstone| tombstone.seq));
         }
     }
@@ -70,7 +72,7 @@ impl Engine {
         let looks_for = |seq: Seq| edit.ranges_removed.contains(&seq) && !cleared.contains(&seq);
         let ranges = version.range_tombstones.iter().filter(|tombstone| looks_for(tombstone.seq)).cloned();
         let ranges = ranges.fold(RangeTombstones::default(), |ranges, tombstone| ranges.with(tombstone));
-        let held = self.clear(store, &contents, &ranges, true)?;
+        let held = self.clear_looking(store, contents, &ranges)?;
         edit.ranges_removed.retain(|seq| !held.contains(seq));
         store.state.lock().held_tombstones.extend(held);
         if edit.ranges_removed.is_empty() {
@@ -84,40 +86,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees what `contents` have in the ranges of tombstones that is older, or all of it if nobody `looks`. Of the
-    /// tombstones, tells those over slots that could not be read.
-    fn clear(
-        &self,
-        store: &Store,
-        contents: &Arc<Contents>,
-        ranges: &RangeTombstones,
-        looks: bool,
-    ) -> Result<BTreeSet<Seq>> {
+    /// Frees all that `contents` have in the ranges of tombstones: it is older.
+    fn clear(&self, store: &Store, contents: &Contents, ranges: &RangeTombstones) -> Result<()> {
         let index = &contents.index;
-        let (mut key, mut part, mut held) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut key, mut part) = (Vec::new(), Vec::new());
         for (from, to) in ranges.spans() {
             let (mut at, end) = (index.seek(from), index.seek(to));
             while at < end && index.entry_to(at, &mut key).is_some() {
-                let erased = ranges.covering(&key, Seq::MAX);
-                // Newest first: behind one that is older all are.
-                let (mut goes, mut looks_on) = (Vec::new(), looks);
-                for location in index.locations(&key) {
-                    at = index.next(at);
-                    let is_older = |found: Found| found.entry().trailer.seq() < erased;
-                    match if looks_on { contents.read(location, &key).map(is_older) } else { Ok(true) } {
-                        Ok(true) => {
-                            goes.push(location);
-                            looks_on = false;
-                        }
-                        Ok(false) => {}
-                        // The newest that covers it does for all.
-                        Err(error) if error.is_corrupt() => drop(held.insert(erased)),
-                        Err(error) => return Err(error),
-                    }
-                }
-                if !goes.is_empty() {
-                    part.push((key.clone(), goes));
-                }
+                let goes: Vec<Location> = index.locations(&key).collect();
+                goes.iter().for_each(|_| at = index.next(at));
+                part.push((key.clone(), goes));
                 if part.len() == PART_KEYS {
                     self.clear_part(store, &part)?;
                     part.clear();
@@ -125,13 +103,79 @@ impl Engine {
                 self.check_open()?;
             }
         }
-        if !part.is_empty() {
-            self.clear_part(store, &part)?;
+        self.clear_part(store, &part)
+    }
+
+    /// Frees what the store has in the ranges of tombstones that is older, by a look at each; `contents` are no older
+    /// than what the tombstones cover. Of these, tells those over slots that could not be read.
+    fn clear_looking(
+        &self,
+        store: &Store,
+        contents: Arc<Contents>,
+        ranges: &RangeTombstones,
+    ) -> Result<BTreeSet<Seq>> {
+        let (mut held, mut contents) = (BTreeSet::new(), Some(contents));
+        for (from, to) in ranges.spans() {
+            let mut from = Some(from.to_vec());
+            while let Some(first) = from {
+                let present = contents.take().unwrap_or_else(|| self.current.load().contents.clone());
+                let (part, next) = self.look_for_part(&present, (&first, to), ranges, &mut held)?;
+                self.clear_part(store, &part)?;
+                // Not before: else a slot that was to go may have its key's next object.
+                drop(present);
+                from = next;
+            }
         }
         Ok(held)
     }
 
+    /// What goes of the first keys of a range, and where the rest begins, if there is any. Adds to `held` the tombstones
+    /// over slots that cannot be read.
+    fn look_for_part(
+        &self,
+        contents: &Contents,
+        (from, to): (&[u8], &[u8]),
+        ranges: &RangeTombstones,
+        held: &mut BTreeSet<Seq>,
+    ) -> Result<(Vec<Erasing>, Option<Vec<u8>>)> {
+        let index = &contents.index;
+        let (mut at, end) = (index.seek(from), index.seek(to));
+        let (mut key, mut part) = (Vec::new(), Vec::new());
+        for _ in 0..LOOKED_AT {
+            if at >= end || index.entry_to(at, &mut key).is_none() {
+                return Ok((part, None));
+            }
+            let erased = ranges.covering(&key, Seq::MAX);
+            // Newest first: behind one that is older all are.
+            let (mut goes, mut looks_on) = (Vec::new(), true);
+            for location in index.locations(&key) {
+                at = index.next(at);
+                let is_older = |found: Found| found.entry().trailer.seq() < erased;
+                match if looks_on { contents.read(location, &key).map(is_older) } else { Ok(true) } {
+                    Ok(true) => {
+                        goes.push(location);
+                        looks_on = false;
+                    }
+                    Ok(false) => {}
+                    // The newest that covers it does for all.
+                    Err(error) if error.is_corrupt() => drop(held.insert(erased)),
+                    Err(error) => return Err(error),
+                }
+            }
+            if !goes.is_empty() {
+                part.push((key.clone(), goes));
+            }
+            self.check_open()?;
+        }
+        // The first key behind this one.
+        key.push(0);
+        Ok((part, Some(key)))
+    }
+
     fn clear_part(&self, store: &Store, part: &[Erasing]) -> Result<()> {
+        if part.is_empty() {
+            return Ok(());
+        }
         let _turn = store.turn.take();
         let present = self.current.load().contents.clone();
         let moves = store.state.lock().space.moves();

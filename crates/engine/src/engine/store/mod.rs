@@ -67,10 +67,11 @@ const WAIT: Duration = Duration::from_millis(100);
 /// A tracker has room for so many keys at least, and is replaced once it is wanted larger by one part in so many.
 const TRACKED_MIN: u64 = 64;
 const TRACKER_SLACK: u64 = 8;
-/// Of the memory number the tracker, with its sketch, has one part in so many at most; what it takes for each key,
-/// those that are not tracked included.
+/// Of the memory number the tracker, with its sketch, has one part in so many at most; what the sketch takes for each
+/// key, and the tracker for each of its own, slack included.
 const TRACKER_SHARE: u64 = 8;
-const TRACKER_KEY_BYTES: u64 = 4;
+const SKETCH_KEY_BYTES: u64 = 2;
+const TRACKED_KEY_BYTES: u64 = 10;
 /// Of what is kept on the first tier beside slabs, one part in so many is left in any case: the manifest grows.
 const BESIDE_LEAST: u64 = 4;
 /// A flush changes the index in parts that take one part in so many of the memory number each, but in no more parts
@@ -300,7 +301,9 @@ fn holds_of(trailer: Trailer) -> Holds {
 
 /// Of so many keys, those for which a tracker and its sketch may have memory.
 fn remembered(keys: u64, options: &crate::Options) -> u64 {
-    keys.min(options.memory_bytes / TRACKER_SHARE / TRACKER_KEY_BYTES)
+    // In hundredths.
+    let key_bytes = 100 * SKETCH_KEY_BYTES + TRACKED_KEY_BYTES * u64::from(options.tracked_percent);
+    keys.min(options.memory_bytes / TRACKER_SHARE * 100 / key_bytes)
 }
 
 /// How many keys a tracker is to have room for in a store of so many, if that is quite another number than it has room

@@ -103,8 +103,8 @@ pub(super) struct Promotions {
     wanted: AtomicBool,
     /// At the last look reads were all but all that was asked for.
     is_cache: AtomicBool,
-    /// The policy is asked when there were so many gets.
-    look_at: AtomicU64,
+    /// The policy is asked when there were so many gets, or writes.
+    look_at: [AtomicU64; 2],
     policy: Mutex<Promotion>,
     offers: Mutex<Offers>,
 }
@@ -122,7 +122,7 @@ impl Promotions {
         Self {
             wanted: AtomicBool::new(false),
             is_cache: AtomicBool::new(false),
-            look_at: AtomicU64::new(0),
+            look_at: [AtomicU64::new(0), AtomicU64::new(0)],
             policy: Mutex::new(sched, Promotion::default()),
             offers: Mutex::new(sched, Offers::default()),
         }
@@ -139,19 +139,25 @@ impl Engine {
     pub(in crate::engine) fn watch_reads(&self, current: &Current) {
         let (Some(store), Some(tracker)) = (&self.objects, &current.tracker) else { return };
         let promotions = &store.promotions;
-        let [gets, writes, below] = self.operations.reads_and_writes();
-        if gets < promotions.look_at.load(Ordering::Relaxed) {
+        let ([gets, below], writes) = (self.operations.gets(), self.visible().0);
+        let look_at = || promotions.look_at.each_ref().map(|at| at.load(Ordering::Relaxed));
+        let is_due = |[by_gets, by_writes]: [u64; 2]| gets >= by_gets || writes >= by_writes;
+        if !is_due(look_at()) {
             return;
         }
         let keys = super::keys_of(&current.contents, &current.version);
         let view = ReadView { gets, writes, below, tracked: tracker.tracked(), keys };
         let mut policy = promotions.policy.lock();
-        if gets < policy.next_look() {
+        if !is_due(policy.next_look()) {
             // Somebody else has looked meanwhile.
             return;
         }
         let wanted = policy.next(&view);
-        promotions.look_at.store(policy.next_look(), Ordering::Relaxed);
+        promotions
+            .look_at
+            .iter()
+            .zip(policy.next_look())
+            .for_each(|(at, next)| at.store(next, Ordering::Relaxed));
         promotions.wanted.store(wanted, Ordering::Relaxed);
         promotions.is_cache.store(policy.is_cache(), Ordering::Relaxed);
     }

@@ -32,6 +32,10 @@ const DEAR: u64 = 16;
 /// Where the last tier has no room for a range as it is, it is cut as fine as one part in so many of what a range
 /// should have, and no finer: each is looked at for every plan.
 const TIGHT_PIECES: u64 = 32;
+/// Among the keys of a pile no more objects go down together than so many times the bytes of its tables, or of as many
+/// as a range without tables has: a demotion's room comes back at its end, so one that took a large part of the store
+/// would have writers wait for all of it.
+const CROWD: u64 = 4;
 /// Objects that a range is weighed by, unless all of them are.
 const SAMPLE: u64 = 64;
 /// Objects of a range of which filters are asked whether tables have them, and of each range with
@@ -196,7 +200,8 @@ impl Engine {
 
     /// What has been asked of the store, and what lower tiers did for it.
     fn work_so_far(&self) -> Work {
-        let [gets, writes, _] = self.operations.reads_and_writes();
+        // A batch counts by its entries, as reads of many keys by these.
+        let ([gets, _], writes) = (self.operations.gets(), self.visible().0);
         let io = self.tiers.meter.snapshot();
         let bytes = |tier| {
             let all = io.total(tier);
@@ -253,6 +258,8 @@ impl Engine {
         demotes: bool,
     ) -> Option<StoreView> {
         let store = self.objects.as_ref()?;
+        // Where nothing is read any more nobody else would.
+        self.watch_reads(current);
         let (free, high, low) = self.room_in(store);
         let last = self.tiers.all.last();
         let is_roomy = last.is_none_or(|tier| tier.free_bytes() > piles::ROOMY * self.reserve(tier));
@@ -442,7 +449,8 @@ impl Engine {
     }
 
     /// The candidate's range, from one key and its place in the index up to before another; or where it has many more
-    /// objects than tables, as many as twice a table's.
+    /// objects than tables, as many as twice a table's; among the keys of one pile pieces of several times that, so
+    /// that no demotion takes a large part of the store, which gets its room back only when all of it has gone.
     fn add_ranges(
         &self,
         current: &Current,
@@ -463,13 +471,23 @@ impl Engine {
         let is_tight = object_bytes > room;
         let whole = 2 * self.options.table_bytes();
         let most = if is_tight { (room / 2).clamp(whole / TIGHT_PIECES, whole) } else { whole };
-        let piece = (most * entries).checked_div(object_bytes);
-        let mut cuts = index.cuts(begins, ends, piece.unwrap_or(u64::MAX).max(1));
+        let cuts_of = |bytes: u64| {
+            let piece = (u128::from(bytes) * u128::from(entries)).checked_div(u128::from(object_bytes));
+            let piece = piece.map_or(u64::MAX, |piece| u64::try_from(piece).unwrap_or(u64::MAX));
+            index.cuts(begins, ends, piece.max(1))
+        };
+        let mut cuts = cuts_of(most);
         let guard = candidate.guard(level);
         if let (Some(guard), false) = (guard, is_tight) {
             let is_beside =
                 |cut: &[u8], pile: &PileView| cut <= guard.smallest_of(pile) || cut > guard.largest_of(pile);
             cuts.retain(|cut| piles.iter().all(|pile| is_beside(cut, pile)));
+            let crowd = CROWD * whole.max(tables_bytes);
+            if object_bytes > crowd {
+                cuts.extend(cuts_of(crowd));
+                cuts.sort_unstable();
+                cuts.dedup();
+            }
         }
         let bounds: Vec<Vec<u8>> = std::iter::once(from).chain(cuts).chain([to]).collect();
         let is_one = bounds.len() == 2;
@@ -526,13 +544,20 @@ mod tests {
     }
 
     fn on_a_disk(options: &Options, test: impl FnOnce(&Db)) {
+        on_one_disk([(options, Box::new(test))]);
+    }
+
+    /// With some options after the other, something is done.
+    fn on_one_disk<'a, const N: usize>(lives: [(&Options, Box<dyn FnOnce(&Db) + 'a>); N]) {
         let sched = Sched::simulated(7);
         let disk = SimDisk::new(&sched, 2, SimConfig::default());
         sched.run(|| {
-            let directories = (0..2).map(|tier| disk.directory(tier)).collect();
-            let db = Db::open_in(options, World { sched: sched.clone(), directories }).unwrap();
-            test(&db);
-            db.close().unwrap();
+            for (options, life) in lives {
+                let directories = (0..2).map(|tier| disk.directory(tier)).collect();
+                let db = Db::open_in(options, World { sched: sched.clone(), directories }).unwrap();
+                life(&db);
+                db.close().unwrap();
+            }
         });
     }
 
@@ -612,5 +637,37 @@ mod tests {
             let (all, largest) = (objects.iter().sum::<u64>(), objects.iter().max().unwrap());
             assert!(*largest <= 3 * options.table_bytes && all > 30 * options.table_bytes, "{objects:?}");
         });
+    }
+
+    #[test]
+    fn however_many_objects_lie_among_the_keys_of_one_table_they_go_in_pieces() {
+        let small = Options { table_bytes: 64 << 10, ..options() };
+        let options = Options {
+            tiers: vec![TierOptions::fast("0", 24_000_000), small.tiers[1].clone()],
+            ..small.clone()
+        };
+        let key = |i: u64| format!("a{i:05}");
+        let load = |db: &Db| {
+            (0..12_000).for_each(|i| assert!(db.put(key(i), [7; 1000]).is_ok()));
+            db.wait_for_background().unwrap();
+        };
+        let look = |db: &Db| {
+            // Between two neighbours, as when a tenant is loaded whose keys lie between two others', while there is
+            // room.
+            (0..2000).for_each(|i| assert!(db.put(format!("{}/{i:05}", key(3000)), [8; 1000]).is_ok()));
+            db.flush().unwrap();
+            let engine = db.engine();
+            let (current, levels) = (engine.current.load(), engine.view_of_tables().unwrap().levels);
+            let level = levels.last().unwrap();
+            let ranges =
+                engine.ranges_of(&current, level, candidates::all(level, Extent { bytes: 0, tables: 1 }));
+            let most = |range: &RangeView| (CROWD + 1) * range.table_bytes.max(2 * options.table_bytes);
+            let crowded = ranges.iter().filter(|range| !range.tables.is_empty());
+            let crowded: Vec<_> = crowded.map(|range| (range.object_bytes, most(range))).collect();
+            assert!(crowded.iter().all(|(bytes, most)| bytes <= most), "{crowded:?}");
+            // Some are as large as they may be.
+            assert!(crowded.iter().any(|(bytes, most)| bytes * 2 > *most), "{crowded:?}");
+        };
+        on_one_disk([(&small, Box::new(load)), (&options, Box::new(look))]);
     }
 }
