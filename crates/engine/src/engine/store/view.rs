@@ -547,8 +547,10 @@ mod tests {
         on_one_disk([(options, Box::new(test))]);
     }
 
+    type Life<'a> = Box<dyn FnOnce(&Db) + 'a>;
+
     /// With some options after the other, something is done.
-    fn on_one_disk<'a, const N: usize>(lives: [(&Options, Box<dyn FnOnce(&Db) + 'a>); N]) {
+    fn on_one_disk<const N: usize>(lives: [(&Options, Life<'_>); N]) {
         let sched = Sched::simulated(7);
         let disk = SimDisk::new(&sched, 2, SimConfig::default());
         sched.run(|| {
