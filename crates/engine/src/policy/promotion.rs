@@ -9,8 +9,8 @@
 //! epoch is longer than in the paper. Where that would be more than three reads a key, it is three: the store is so
 //! small that nothing is lost by a guess.
 //!
-//! Looks come by gets, and by writes where there are hardly any gets. The first one of a store that was opened only notes
-//! what there has been: what was asked for before the open says nothing.
+//! Looks come by gets, and by writes where there are hardly any gets. The first one after an open only notes what there
+//! has been: what was asked for before says nothing.
 //!
 //! Whether the store is a cache of what lies below, and copies stay by how often they were asked for, is looked at as
 //! often, and takes 97 reads in 100: where one operation in twenty writes, more reads reach the capacity tier with it
